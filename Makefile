@@ -1,0 +1,40 @@
+# `make demo` and `make test` set everything up in .venv and need only python3, make and a package index.
+PYTHON ?= python3
+BIN := .venv/bin
+# Where the public datasets lie, when they have been put beside the project.
+ifneq ($(wildcard ../shared/data),)
+export DGCF_DATA_HOME ?= $(abspath ../shared/data)
+endif
+
+.PHONY: demo test test-slow lint format docs bench clean
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: .venv/installed
+	$(BIN)/python -m dgcf.demo
+
+test: .venv/installed
+	$(BIN)/python -m pytest -n 2
+
+test-slow: .venv/installed
+	$(BIN)/python -m pytest -m 'slow or not slow'
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis site demo
