@@ -1,0 +1,96 @@
+"""Who has what, in compressed rows: the one in-memory form of interactions that every later room reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """A set of (user, item) pairs; each pair once, items ascending within a user.
+
+    ``indptr``: (n_users + 1,) int64; ``indices``: (n_pairs,) int32; user u has ``indices[indptr[u]:indptr[u + 1]]``.
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    n_items: int
+
+    @classmethod
+    def from_indices(
+        cls, user_idx: NDArray[np.integer], item_idx: NDArray[np.integer], n_users: int, n_items: int
+    ) -> Pairs:
+        """Sort, and keep each pair once."""
+        key = np.unique(user_idx.astype(np.int64) * n_items + item_idx)
+        return cls.from_keys(key, n_users, n_items)
+
+    @classmethod
+    def from_keys(cls, key: NDArray[np.int64], n_users: int, n_items: int) -> Pairs:
+        """From ascending, distinct numbers ``user · n_items + item``."""
+        user_idx, item_idx = np.divmod(key, max(n_items, 1))
+        indptr = np.zeros(n_users + 1, dtype=np.int64)
+        np.cumsum(np.bincount(user_idx, minlength=n_users), out=indptr[1:])
+        return cls(indptr, item_idx.astype(np.int32), n_items)
+
+    @classmethod
+    def empty(cls, n_users: int, n_items: int) -> Pairs:
+        return cls(np.zeros(n_users + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), n_items)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Pairs)
+            and self.n_items == other.n_items
+            and np.array_equal(self.indptr, other.indptr)
+            and np.array_equal(self.indices, other.indices)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getitem__(self, user_idx: int) -> NDArray[np.int32]:
+        """The items of one user, ascending."""
+        return self.indices[self.indptr[user_idx] : self.indptr[user_idx + 1]]
+
+    @property
+    def n_users(self) -> int:
+        return len(self.indptr) - 1
+
+    @cached_property
+    def user_degrees(self) -> NDArray[np.int64]:
+        """(n_users,) how many items each user has."""
+        return np.diff(self.indptr)
+
+    @cached_property
+    def item_degrees(self) -> NDArray[np.int64]:
+        """(n_items,) how many users each item has."""
+        return np.bincount(self.indices, minlength=self.n_items)
+
+    @property
+    def user_idx(self) -> NDArray[np.int64]:
+        """(n_pairs,) the user of each pair; with ``indices``, the pairs as two columns."""
+        return np.repeat(np.arange(self.n_users), self.user_degrees)
+
+    def keys(self) -> NDArray[np.int64]:
+        """Ascending numbers ``user · n_items + item``, one per pair: set operations on pairs are those on keys."""
+        return self.user_idx * self.n_items + self.indices
+
+    def union(self, *others: Pairs) -> Pairs:
+        key = np.unique(np.concatenate([self.keys(), *(other.keys() for other in others)]))
+        return Pairs.from_keys(key, self.n_users, self.n_items)
+
+    def to_scipy(self) -> scipy.sparse.csr_matrix:
+        """The binary matrix R, (n_users, n_items), float32."""
+        from scipy.sparse import csr_matrix
+
+        ones = np.ones(len(self), dtype=np.float32)
+        return csr_matrix((ones, self.indices, self.indptr), shape=(self.n_users, self.n_items))

@@ -1,0 +1,121 @@
+"""Files and folders that appear whole or not at all: written beside, flushed to the disk, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from dgcf.errors import DataError
+
+
+@contextlib.contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """Give a path to write to; on success it becomes ``target`` in one step, on failure nothing is left."""
+    with _explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+        os.close(handle)
+        beside = Path(name)
+        try:
+            yield beside
+            beside.chmod(0o666 & ~_umask())
+            _sync(beside)
+            beside.replace(target)
+            _sync(target.parent)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give an empty folder to fill; on success it becomes ``target`` in one step, on failure nothing is left.
+
+    A folder that is already there is refused unless ``overwrite``; of two writers that finish together, one wins
+    and the other is told so.
+    """
+    _refuse_existing(target, overwrite)
+    with _explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+        try:
+            yield beside
+            beside.chmod(0o777 & ~_umask())
+            for path in beside.iterdir():
+                _sync(path)
+            _sync(beside)
+            _move_folder(beside, target, overwrite)
+            _sync(target.parent)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _refuse_existing(target: Path, overwrite: bool) -> None:
+    if target.exists() and not target.is_dir():
+        raise DataError(f"{target} is a file, expected a folder to write; choose another name.")
+    if not overwrite and target.is_dir() and any(target.iterdir()):
+        raise DataError(f"{target} exists already; choose another name or pass --overwrite to replace it.")
+
+
+def _move_folder(beside: Path, target: Path, overwrite: bool) -> None:
+    with _locked(target.parent):
+        _refuse_existing(target, overwrite)  # again: another process may have finished in the meantime
+        if not target.exists():
+            beside.rename(target)
+            return
+        old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".old"))
+        try:
+            target.rename(old)
+            beside.rename(target)
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's advisory lock, so that two replacements of its entries do not interleave."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: the renames alone decide who wins
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    """Turn the operating system's refusals into one sentence."""
+    try:
+        yield
+    except OSError as problem:
+        advice = {
+            errno.ENOSPC: "free some space or choose another disk",
+            errno.EDQUOT: "free some space or choose another disk",
+            errno.EACCES: "choose a folder that you may write to",
+            errno.EPERM: "choose a folder that you may write to",
+            errno.EROFS: "choose a folder on a disk that is not read-only",
+        }.get(problem.errno or 0, "choose another place")
+        raise DataError(f"cannot write {target}: {problem.strerror or problem}; {advice}.") from problem
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
