@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
-from dgcf.evaluate.topk import MEMORY, Scorer
+from dgcf.errors import ConfigError, DataError, did_you_mean
+from dgcf.evaluate.bootstrap import CONFIDENCE, RESAMPLES
+from dgcf.evaluate.evaluation import Evaluation
+from dgcf.evaluate.metrics import METRICS, coverage, hit_matrix, popularity
+from dgcf.evaluate.topk import MEMORY, Scorer, top_k
+
+SPLITS = ("validation", "test")
+MASKS = ("train", "train+validation")
 
 
 class Splits(Protocol):
@@ -24,28 +29,16 @@ class Splits(Protocol):
     def test(self) -> Pairs: ...
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """One evaluation: ``means["recall@20"]`` and what must stand beside it."""
-
-    split: str
-    mask: str
-    ks: tuple[int, ...]
-    user_idx: NDArray[np.int64]
-    values: Mapping[str, NDArray[np.float64]]
-    means: Mapping[str, float]
-
-    @property
-    def users_evaluated(self) -> int:
-        return len(self.user_idx)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: ``{"recall@20": …, "ndcg@20": …, …, "mask": "train", "users_evaluated": 928, …}``."""
-        raise NotImplementedError
-
-
 class Evaluator:
-    """Ranks all items for each user and measures the ranking: ``Evaluator(dataset, split="test").evaluate(scorer)``."""
+    """Ranks all items for each user: ``Evaluator(dataset, split="test", ks=(10, 20)).evaluate(scorer)``.
+
+    ``split`` holds the relevant items. ``mask`` hides a user's train items, as the authors' code does, or
+    those of train and validation, as is usual elsewhere; the second makes no sense on validation and is
+    refused. Users without a relevant item are left out, since no metric is defined for them, and so are
+    users without a train item, as in the authors' code (``cold_users=True`` keeps those). A relevant item
+    that the mask hides cannot be reached; it still counts as relevant, as in the authors' code, and the
+    number is reported.
+    """
 
     def __init__(
         self,
@@ -54,12 +47,78 @@ class Evaluator:
         split: str = "validation",
         mask: str = "train",
         ks: Sequence[int] = (20,),
+        cold_users: bool = False,
         memory: int = MEMORY,
         chunk: int | None = None,
         seed: int = 0,
+        resamples: int = RESAMPLES,
+        confidence: float = CONFIDENCE,
     ) -> None:
-        raise NotImplementedError
+        _known("split", split, SPLITS)
+        _known("mask", mask, MASKS)
+        if split == "validation" and mask != "train":
+            raise ConfigError(
+                "the mask 'train+validation' hides every item that validation looks for; "
+                "use the mask 'train' there, or evaluate on 'test'."
+            )
+        if not ks or min(ks) < 1:
+            raise ConfigError(f"the cut-offs are {list(ks)}; give one or more whole numbers from 1 on.")
+        self.split, self.mask, self.ks = split, mask, tuple(sorted(set(ks)))
+        self._memory, self._chunk = memory, chunk
+        self._seed, self._resamples, self._confidence = seed, resamples, confidence
+        self._train = splits.train
+        self._relevant = splits.validation if split == "validation" else splits.test
+        self._masked = splits.train if mask == "train" else splits.train.union(splits.validation)
+        self._choose_users(cold_users)
+
+    def _choose_users(self, cold_users: bool) -> None:
+        """Who is evaluated, who is not and why, and how many of the relevant pairs the mask hides."""
+        relevant = self._relevant.user_degrees > 0
+        trained = self._train.user_degrees > 0
+        chosen = relevant if cold_users else relevant & trained
+        if not chosen.any():
+            wanted = "" if cold_users else "both a train item and "
+            raise DataError(
+                f"no user has {wanted}a {self.split} item; "
+                f"prepare the dataset with a {self.split} split, or evaluate on another."
+            )
+        self._user_idx = np.flatnonzero(chosen)
+        self._left_out = {
+            "without_relevant": int((~relevant).sum()),
+            "without_train": int((relevant & ~chosen).sum()),
+        }
+        hidden = np.intersect1d(self._relevant.keys(), self._masked.keys(), assume_unique=True)
+        self._leaked = int(chosen[hidden // max(self._relevant.n_items, 1)].sum())
 
     def evaluate(self, scorer: Scorer) -> Evaluation:
         """Rank with ``scorer`` (anything with ``scores(user_idx) -> (batch, n_items)``)."""
-        raise NotImplementedError
+        users, n_items = self._user_idx, self._train.n_items
+        ranked = top_k(
+            scorer, users, self._masked, self.ks[-1], memory=self._memory, chunk=self._chunk
+        ).item_idx.numpy(force=True)
+        hits = hit_matrix(ranked, users, self._relevant)
+        n_relevant = self._relevant.user_degrees[users]
+        values = {
+            f"{name}@{k}": metric(hits, n_relevant, k) for k in self.ks for name, metric in METRICS.items()
+        }
+        values |= {f"popularity@{k}": popularity(ranked, self._train.item_degrees, k) for k in self.ks}
+        return Evaluation(
+            split=self.split,
+            mask=self.mask,
+            ks=self.ks,
+            user_idx=users,
+            train_degrees=self._train.user_degrees[users],
+            values=values,
+            coverage={f"coverage@{k}": coverage(ranked, n_items, k) for k in self.ks},
+            left_out=self._left_out,
+            leaked_pairs=self._leaked,
+            seed=self._seed,
+            resamples=self._resamples,
+            confidence=self._confidence,
+        )
+
+
+def _known(what: str, word: str, known: tuple[str, ...]) -> None:
+    if word not in known:
+        hint = did_you_mean(word, known) or "."
+        raise ConfigError(f"the {what} is '{word}', expected one of {', '.join(known)}{hint}")
