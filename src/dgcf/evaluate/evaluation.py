@@ -76,19 +76,14 @@ class Evaluation:
         """``s / √n`` with the sample deviation s (ddof 1); 0 for a single user, who shows no spread."""
         n = self.users_evaluated
         return MappingProxyType(
-            {
-                name: float(value.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
-                for name, value in self.values.items()
-            }
+            {name: float(value.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0 for name, value in self.values.items()}
         )
 
     @cached_property
     def intervals(self) -> Mapping[str, tuple[float, float]]:
         """Percentile bootstrap interval of each mean, over users; computed when first asked for."""
         table = np.column_stack(list(self.values.values()))
-        bounds = bootstrap_intervals(
-            table, seed=self.seed, resamples=self.resamples, confidence=self.confidence
-        )
+        bounds = bootstrap_intervals(table, seed=self.seed, resamples=self.resamples, confidence=self.confidence)
         return MappingProxyType(
             {name: (float(low), float(high)) for name, (low, high) in zip(self.values, bounds, strict=True)}
         )

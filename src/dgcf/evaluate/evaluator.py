@@ -93,14 +93,12 @@ class Evaluator:
     def evaluate(self, scorer: Scorer) -> Evaluation:
         """Rank with ``scorer`` (anything with ``scores(user_idx) -> (batch, n_items)``)."""
         users, n_items = self._user_idx, self._train.n_items
-        ranked = top_k(
-            scorer, users, self._masked, self.ks[-1], memory=self._memory, chunk=self._chunk
-        ).item_idx.numpy(force=True)
+        ranked = top_k(scorer, users, self._masked, self.ks[-1], memory=self._memory, chunk=self._chunk).item_idx.numpy(
+            force=True
+        )
         hits = hit_matrix(ranked, users, self._relevant)
         n_relevant = self._relevant.user_degrees[users]
-        values = {
-            f"{name}@{k}": metric(hits, n_relevant, k) for k in self.ks for name, metric in METRICS.items()
-        }
+        values = {f"{name}@{k}": metric(hits, n_relevant, k) for k in self.ks for name, metric in METRICS.items()}
         values |= {f"popularity@{k}": popularity(ranked, self._train.item_degrees, k) for k in self.ks}
         return Evaluation(
             split=self.split,

@@ -56,9 +56,11 @@ def ndcg(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> PerUser:
     Gains are binary. The ideal ranking has hits at its first min(K, |R_u|) ranks, so a perfect list scores 1
     whatever K is.
     """
+    first = _first(hits, n_relevant, k)
     discount = 1 / np.log2(_ranks(k) + 1)
     ideal = np.cumsum(discount)[np.minimum(n_relevant, k) - 1]
-    return np.asarray(_first(hits, n_relevant, k) @ discount / ideal)
+    gained = np.cumsum(first * discount, axis=1)[:, -1]  # summed in the order of the ideal: perfect is exactly 1
+    return np.asarray(gained / ideal)
 
 
 def average_precision(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> PerUser:

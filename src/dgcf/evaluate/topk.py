@@ -170,9 +170,7 @@ class _Blocks:
                 rows.copy_(scores[torch.from_numpy(row).to(scores.device)])
 
 
-def _buffer(
-    block: Tensor, n: int, n_items: int, k: int, width: int, memory: int, chunk: int | None
-) -> Tensor:
+def _buffer(block: Tensor, n: int, n_items: int, k: int, width: int, memory: int, chunk: int | None) -> Tensor:
     """Room for one chunk of scores like those of ``block``, padded to whole groups with −∞ that stays."""
     padded = -(-n_items // width) * width
     held = block.numel() * block.element_size()

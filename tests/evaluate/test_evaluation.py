@@ -1,0 +1,108 @@
+"""What an evaluation tells of its values: means, spread, groups of users, and a faithful JSON."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgcf.errors import ConfigError
+from dgcf.evaluate.evaluation import Evaluation, equal_interaction_bounds
+
+
+def evaluation(values, degrees):
+    return Evaluation(
+        split="test",
+        mask="train",
+        ks=(20,),
+        user_idx=np.arange(len(values)),
+        train_degrees=np.asarray(degrees),
+        values={"recall@20": np.asarray(values, dtype=float)},
+        coverage={"coverage@20": 0.5},
+        left_out={"without_relevant": 3, "without_train": 1},
+        leaked_pairs=2,
+    )
+
+
+def test_means_and_spread():
+    told = evaluation([0.0, 0.5, 1.0, 0.5], [1, 1, 1, 1])
+    assert dict(told.means) == {"recall@20": 0.5, "coverage@20": 0.5}
+    assert told.standard_errors["recall@20"] == pytest.approx(np.sqrt(1 / 6) / 2)
+    low, high = told.intervals["recall@20"]
+    assert 0 <= low < 0.5 < high <= 1
+    assert evaluation([0.3], [1]).standard_errors["recall@20"] == 0.0
+
+
+def test_the_outcome_is_frozen():
+    told = evaluation([0.5], [1])
+    with pytest.raises(AttributeError):
+        told.split = "validation"
+    with pytest.raises(TypeError):
+        told.means["recall@20"] = 1.0
+
+
+def test_json_has_the_protocol_beside_the_numbers():
+    told = json.loads(json.dumps(evaluation([0.0, 1.0], [1, 2]).to_dict(per_user=True), allow_nan=False))
+    assert told["recall@20"] == 0.5
+    assert (told["mask"], told["split"], told["k"], told["users_evaluated"]) == ("train", "test", [20], 2)
+    assert told["users_left_out"] == {"without_relevant": 3, "without_train": 1}
+    assert told["leaked_pairs"] == 2
+    assert told["standard_error"] == {"recall@20": 0.5}
+    assert told["confidence"] == 0.95
+    assert told["interval"]["recall@20"] == [0.0, 1.0]
+    assert told["per_user"] == {"recall@20": [0.0, 1.0]}
+    assert told["user_idx"] == [0, 1]
+    assert "interval" not in evaluation([0.0, 1.0], [1, 2]).to_dict(uncertainty=False)
+
+
+def test_an_unknown_name_offers_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'recall@20'"):
+        evaluation([0.5], [1]).value("recall@2")
+
+
+def test_groups_of_equal_interactions():
+    """20 interactions in each quarter: twenty users of 1, ten of 2, five of 4, two of 10."""
+    degrees = np.repeat([1, 2, 4, 10], [20, 10, 5, 2])
+    groups = evaluation(degrees / 10, degrees).groups()
+    assert [(g.at_least, g.at_most) for g in groups] == [(0, 1), (2, 2), (3, 4), (5, 10)]
+    assert [g.users for g in groups] == [20, 10, 5, 2]
+    assert [g.interactions for g in groups] == [20, 20, 20, 20]
+    assert [g.means["recall@20"] for g in groups] == pytest.approx([0.1, 0.2, 0.4, 1.0])
+    assert groups[0].to_dict()["recall@20"] == pytest.approx(0.1)
+
+
+def test_groups_of_given_bounds():
+    told = evaluation([0.0, 0.2, 0.4, 1.0], [34, 35, 64, 600])
+    groups = told.groups(bounds=(35, 65, 114))
+    assert [(g.at_least, g.at_most, g.users) for g in groups] == [
+        (0, 34, 1),
+        (35, 64, 2),
+        (65, 113, 0),
+        (114, 600, 1),
+    ]
+    assert groups[1].means["recall@20"] == pytest.approx(0.3)
+    assert groups[2].means == {}
+    assert [g.users for g in told.groups(bounds=(1_000,))] == [4]
+    for bounds in ((), (0, 5), (5, 5), (9, 4)):
+        with pytest.raises(ConfigError, match="group bounds"):
+            told.groups(bounds=bounds)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=80), st.integers(1, 8))
+def test_groups_hold_every_user_once(degrees, n_groups):
+    told = evaluation(np.linspace(0, 1, len(degrees)), degrees)
+    groups = told.groups(n_groups=n_groups)
+    assert 1 <= len(groups) <= n_groups
+    assert sum(g.users for g in groups) == len(degrees)
+    assert all(g.users for g in groups)
+    assert sum(g.interactions for g in groups) == sum(degrees)
+    whole = sum(g.users * g.means["recall@20"] for g in groups) / len(degrees)
+    assert whole == pytest.approx(told.means["recall@20"])
+
+
+def test_one_group_at_least():
+    with pytest.raises(ConfigError, match="n_groups is 0"):
+        equal_interaction_bounds(np.array([1]), 0)

@@ -1,0 +1,151 @@
+"""Paired tests: nothing is found where nothing is, a planted difference is, and the error rates are kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dgcf.errors import ConfigError, DataError
+from dgcf.evaluate.evaluation import Evaluation
+from dgcf.evaluate.significance import compare, effect_size, holm, sign_flip_test, t_test
+
+
+def evaluation(values, user_idx=None, **change):
+    user_idx = np.arange(len(values)) if user_idx is None else np.asarray(user_idx)
+    fields = {
+        "split": "test",
+        "mask": "train",
+        "ks": (20,),
+        "user_idx": user_idx,
+        "train_degrees": np.ones(len(values), dtype=np.int64),
+        "values": {"recall@20": np.asarray(values, dtype=float), "popularity@20": np.ones(len(values))},
+    }
+    return Evaluation(**{**fields, **change})
+
+
+def test_a_run_against_itself():
+    one = evaluation(np.random.default_rng(0).random(500))
+    (told,) = compare(one, one)
+    assert (told.p_t, told.p_permutation, told.p_holm) == (1.0, 1.0, 1.0)
+    assert (told.difference, told.effect_size, told.interval) == (0.0, 0.0, (0.0, 0.0))
+    assert not told.significant()
+
+
+def test_a_planted_difference_is_found():
+    """The users' own spread (0.29) hides a shift of 0.02 from an unpaired test, not from a paired one."""
+    rng = np.random.default_rng(0)
+    base = rng.random(500)
+    better = base + 0.02 + rng.normal(0, 0.05, 500)
+    (told,) = compare(evaluation(base), evaluation(better))
+    assert stats.ttest_ind(base, better).pvalue > 0.1
+    assert told.p_t < 1e-6
+    assert told.p_permutation == pytest.approx(1e-4)
+    assert told.significant()
+    assert told.difference == pytest.approx(0.02, abs=0.006)
+    assert 0 < told.interval[0] < told.difference < told.interval[1]
+    assert told.effect_size == pytest.approx(0.4, abs=0.1)
+    (turned,) = compare(evaluation(better), evaluation(base))
+    assert turned.difference == -told.difference
+    assert turned.p_permutation == told.p_permutation
+
+
+def test_false_positives_are_as_rare_as_they_should_be():
+    rng = np.random.default_rng(0)
+    trials = 600
+    difference = rng.choice([-1.0, 0.0, 0.0, 0.5, -0.5, 1.0], size=(40, trials)) * rng.random((40, trials))
+    p_t = np.array([t_test(column) for column in difference.T])
+    p_flip = np.concatenate([sign_flip_test(difference[:, [j]], seed=j, flips=199) for j in range(trials)])
+    for p in (p_t, p_flip):  # three deviations of a binomial around 5 %
+        assert abs((p <= 0.05).mean() - 0.05) < 3 * np.sqrt(0.05 * 0.95 / trials)
+        assert abs((p <= 0.5).mean() - 0.5) < 3 * 0.5 / np.sqrt(trials)
+
+
+def test_holm_keeps_the_chance_of_any_false_positive():
+    rng = np.random.default_rng(1)
+    p = rng.random((4_000, 6))
+    plain = (p < 0.05).any(1).mean()
+    corrected = np.mean([(holm(row) < 0.05).any() for row in p])
+    assert plain > 0.2
+    assert corrected < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 4_000)
+
+
+def test_holm_by_hand():
+    np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]).tolist() == [1.0, 1.0]
+    assert holm([]).shape == (0,)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_never_helps_and_keeps_the_order(p):
+    corrected = holm(p)
+    assert (corrected >= np.array(p)).all()
+    assert (corrected <= 1).all()
+    assert (np.diff(corrected[np.argsort(p, kind="stable")]) >= 0).all()
+
+
+@given(st.lists(st.floats(-1, 1, allow_subnormal=False), min_size=2, max_size=40))
+def test_t_is_that_of_scipy(difference):
+    d = np.round(np.array(difference), 3)
+    if np.ptp(d) > 0:
+        assert t_test(d) == pytest.approx(stats.ttest_1samp(d, 0).pvalue, abs=1e-9)
+
+
+def test_sign_flips_near_the_exact_enumeration():
+    d = np.array([0.3, -0.1, 0.25, 0.4, 0.05, -0.2, 0.35, 0.1])
+    signs = 1 - 2 * ((np.arange(256)[:, None] >> np.arange(8)) & 1)
+    exact = (np.abs(signs @ d) >= abs(d.sum()) - 1e-12).mean()
+    assert sign_flip_test(d[:, None], seed=0, flips=20_000)[0] == pytest.approx(exact, abs=0.01)
+
+
+def test_sign_flips_are_seeded_and_spread_over_batches():
+    d = np.random.default_rng(0).normal(0.005, 0.3, (5_000, 2))  # 79 words a draw: several batches
+    one = sign_flip_test(d, seed=3, flips=2_000)
+    np.testing.assert_array_equal(one, sign_flip_test(d, seed=3, flips=2_000))
+    assert (one != sign_flip_test(d, seed=4, flips=2_000)).any()
+    np.testing.assert_allclose(one, [t_test(column) for column in d.T], atol=0.04)
+
+
+def test_all_users_shifted_alike():
+    """No spread: the t-test's limit is certainty, and the effect size has no value."""
+    base = np.random.default_rng(0).random(60)
+    (told,) = compare(evaluation(base), evaluation(base + 0.1))
+    assert told.p_t == 0.0
+    assert told.effect_size is None
+    assert told.p_permutation == pytest.approx(1e-4)
+    json.dumps(told.to_dict(), allow_nan=False)
+
+
+def test_a_single_user_proves_nothing():
+    (told,) = compare(evaluation([0.2]), evaluation([0.9]))
+    assert told.p_t == told.p_permutation == 1.0
+    assert effect_size(np.array([0.7])) is None
+
+
+def test_only_users_of_both_are_compared():
+    first = evaluation([0.1, 0.2, 0.3], user_idx=[0, 4, 7])
+    second = evaluation([0.9, 0.5, 0.5], user_idx=[1, 4, 7])
+    (told,) = compare(first, second)
+    assert (told.users, told.metric) == (2, "recall@20")
+    assert (told.first, told.second) == (pytest.approx(0.25), pytest.approx(0.5))
+
+
+def test_what_cannot_be_compared_is_named():
+    one = evaluation([0.1, 0.2])
+    with pytest.raises(ConfigError, match="mask 'train', the second with 'train\\+validation'"):
+        compare(one, evaluation([0.1, 0.2], mask="train+validation"))
+    with pytest.raises(ConfigError, match="split"):
+        compare(one, evaluation([0.1, 0.2], split="validation"))
+    with pytest.raises(DataError, match="no user in common"):
+        compare(one, evaluation([0.1, 0.2], user_idx=[5, 6]))
+    with pytest.raises(ConfigError, match="'recal@20' was not measured"):
+        compare(one, one, ["recal@20"])
+    with pytest.raises(ConfigError, match="share no metric"):
+        compare(one, replace(one, values={"recall@5": np.zeros(2)}))
+    with pytest.raises(ConfigError, match="flips is 0"):
+        compare(one, one, flips=0)
