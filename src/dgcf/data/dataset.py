@@ -71,7 +71,7 @@ class Dataset:
 
     def _hash(self, *parts: Pairs) -> str:
         digest = hashlib.sha256(b"dgcf dataset 1")
-        arrays = [self.users.offsets, self.users.blob, self.items.offsets, self.items.blob]
+        arrays: list[NDArray[Any]] = [self.users.offsets, self.users.blob, self.items.offsets, self.items.blob]
         for pairs in parts:
             arrays += [pairs.indptr, pairs.indices]
         for array in arrays:
@@ -153,14 +153,11 @@ class Dataset:
             titles_file = path / f"{what}_titles.json"
             titles = tuple(json.loads(titles_file.read_text())) if titles_file.exists() else None
             kind = head["id_kinds"][f"{what}s"]
-            return Vocabulary(
-                what, array(f"{what}_ids", "uint8"), array(f"{what}_offsets", "<i8"), kind, titles
-            )
+            return Vocabulary(what, array(f"{what}_ids", "uint8"), array(f"{what}_offsets", "<i8"), kind, titles)
 
         n_items = int(head["n_items"])
         splits = {
-            name: Pairs(array(f"{name}_indptr", "<i8"), array(f"{name}_indices", "<i4"), n_items)
-            for name in SPLITS
+            name: Pairs(array(f"{name}_indptr", "<i8"), array(f"{name}_indices", "<i4"), n_items) for name in SPLITS
         }
         users, items = vocabulary("user"), vocabulary("item")
         if len(users) != head["n_users"] or len(items) != n_items:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -73,7 +74,7 @@ class Vocabulary:
     def texts(self) -> list[str]:
         """All ids as text, by index."""
         raw, ends = self.blob.tobytes(), self.offsets.tolist()
-        return [raw[start:end].decode() for start, end in zip(ends, ends[1:], strict=False)]
+        return [raw[start:end].decode() for start, end in itertools.pairwise(ends)]
 
     @cached_property
     def _index(self) -> dict[str, int]:

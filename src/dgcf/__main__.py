@@ -1,0 +1,5 @@
+"""``python -m dgcf`` is ``dgcf``."""
+
+from dgcf.cli import main
+
+main()

@@ -1,0 +1,48 @@
+"""The command line: one file per verb, all of them speaking through ``dgcf.cli.terminal``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import typer
+
+from dgcf.cli.terminal import Verbs, run
+
+# Verbs, in the order in which `dgcf --help` lists them: (module, what it registers).
+VERBS = ("data",)
+
+
+def application() -> typer.Typer:
+    """All verbs. Modules are imported here, not at the top, so that `import dgcf` stays light."""
+    app = typer.Typer(
+        name="dgcf",
+        cls=Verbs,
+        help="Recommendations from who interacted with what, by graph propagation that does not oscillate.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for verb in VERBS:
+        import_module(f"dgcf.cli.{verb}").register(app)
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from dgcf import __version__
+
+        typer.echo(f"dgcf {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
+) -> None:
+    """Recommendations from who interacted with what, by graph propagation that does not oscillate."""
+
+
+def main() -> None:
+    """The entry point of the command ``dgcf``."""
+    run(application())

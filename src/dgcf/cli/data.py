@@ -1,0 +1,253 @@
+"""``dgcf data``: list, fetch, describe, prepare and convert datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dgcf.cli.terminal import AsJson, emit, out, progress, say, warn
+from dgcf.data import Dataset, catalog, load
+from dgcf.data.convert import CONVERSIONS, convert
+from dgcf.data.interactions import RatingFilter
+from dgcf.data.prepare import Preparation, prepare
+from dgcf.data.readers import FORMATS, ReadOptions
+from dgcf.data.splits import Split
+from dgcf.data.statistics import Statistics, statistics
+from dgcf.data.titles import read_titles
+from dgcf.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True, help="Datasets: list, fetch, describe, prepare, convert.")
+
+
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="data")
+
+
+DATA_HELP = "A known name (`dgcf data list`), a prepared folder, a folder with train/validation/test files, or a file."
+Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
+READING, FILTERS, SPLITTING = "How to read a file", "Filters", "Split"
+
+
+def _option(panel: str, *names: str, text: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False)
+
+
+Format = Annotated[str | None, _option(READING, "--format", text=f"One of {', '.join(FORMATS)}; found by default.")]
+UserCol = Annotated[str | None, _option(READING, "--user-col", text="Column of the user: a name, or a place from 0.")]
+ItemCol = Annotated[str | None, _option(READING, "--item-col", text="Column of the item.")]
+RatingCol = Annotated[str | None, _option(READING, "--rating-col", text="Column of the rating; `none` ignores it.")]
+TimeCol = Annotated[str | None, _option(READING, "--timestamp-col", text="Column of the time; `none` ignores it.")]
+Delimiter = Annotated[str | None, _option(READING, "--delimiter", text="What separates the columns.")]
+Header = Annotated[bool | None, _option(READING, "--header/--no-header", text="Whether the first line is a header.")]
+Encoding = Annotated[str, _option(READING, "--encoding", text="utf-8 (default), latin-1 or utf-16.")]
+TextIds = Annotated[bool, _option(READING, "--text-ids", text="Take ids as mere text, negative numbers included.")]
+
+
+@app.command("list")
+def list_datasets(as_json: AsJson = False) -> None:
+    """List the known datasets, and which of them are already here.
+
+    Example: `dgcf data list`
+    """
+    rows = [
+        {
+            "name": known.name,
+            "summary": known.summary,
+            "local": catalog.is_local(known),
+            "licence": known.licence,
+        }
+        for known in catalog.CATALOG.values()
+    ]
+
+    def show() -> None:
+        table = Table("name", "here", "what it is")
+        for row in rows:
+            table.add_row(str(row["name"]), "yes" if row["local"] else "no", str(row["summary"]))
+        out.print(table)
+        home = catalog.data_home()
+        say(f"Looked in {f'{home} (DGCF_DATA_HOME) and ' if home else ''}{catalog.cache_home()}.")
+
+    emit({"datasets": rows}, as_json, show)
+
+
+@app.command("fetch")
+def fetch_dataset(
+    name: Annotated[str, typer.Argument(help="A known name (`dgcf data list`).", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Download a known dataset into the cache, checked by SHA-256; what is here already is only checked.
+
+    Example: `dgcf data fetch ml-100k`
+    """
+    with progress(f"fetching {name}") as update:
+        files = catalog.fetch(name, say, update)
+    result = {"name": name, "files": {role: str(path) for role, path in files.items()}}
+
+    def show() -> None:
+        if not files:
+            out.print(f"{name} is generated; there is nothing to fetch.")
+        for role, path in files.items():
+            out.print(f"{role}: {path}", soft_wrap=True, markup=False)
+
+    emit(result, as_json, show)
+
+
+@app.command("stats")
+def show_statistics(
+    data: Data,
+    format: Format = None,
+    user_col: UserCol = None,
+    item_col: ItemCol = None,
+    rating_col: RatingCol = None,
+    timestamp_col: TimeCol = None,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    encoding: Encoding = "utf-8",
+    text_ids: TextIds = False,
+    as_json: AsJson = False,
+) -> None:
+    """Count what a dataset holds, and warn of what a careful person would want to know.
+
+    A file that has no split yet is counted with the default one (70/10/20 per user, seed 0).
+
+    Example: `dgcf data stats deoscirec/ml-1m`
+    """
+    read = ReadOptions(format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids)
+    with progress(f"reading {data}"):
+        found = describe(load(data, read=read, say=say))
+    emit(found.to_dict(), as_json, lambda: _draw(found))
+
+
+def describe(dataset: Dataset) -> Statistics:
+    """The statistics of a dataset, with what the catalogue knows of its content."""
+    known_as, caveats = catalog.recognise(dataset)
+    return statistics(dataset, known_as, caveats)
+
+
+def _draw(s: Statistics) -> None:
+    table = Table(title=s.name, show_header=False)
+    counts = [
+        ("users", s.users),
+        ("items", s.items),
+        ("train", s.train),
+        ("validation", s.validation),
+        ("test", s.test),
+    ]
+    for name, count in counts:
+        table.add_row(name, f"{count:,}")
+    table.add_row("density", f"{s.density:.5f}")
+    for name in ("users", "items"):
+        spread = ", ".join(f"{share} {value:g}" for share, value in s.degrees[name].items() if share != "mean")
+        table.add_row(f"training pairs of {name}", f"mean {s.degrees[name]['mean']:.1f}; {spread}")
+    table.add_row("fingerprint", s.fingerprint)
+    table.add_row("known as", s.known_as or "–")
+    out.print(table)
+    for message in s.warnings:
+        warn(message)
+
+
+@app.command("prepare")
+def prepare_dataset(
+    data: Data,
+    folder: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.", show_default=False)],
+    validation: Annotated[
+        str | None,
+        _option(SPLITTING, "--validation", text="A ready-made validation file (DATA is the training one)."),
+    ] = None,
+    test: Annotated[str | None, _option(SPLITTING, "--test", text="A ready-made test file.")] = None,
+    split: Annotated[
+        str,
+        _option(SPLITTING, "--split", text="random (default), global, temporal, user-temporal, leave-k-out or none."),
+    ] = "random",
+    ratios: Annotated[str, _option(SPLITTING, "--ratios", text="Shares of train, validation, test.")] = "0.7,0.1,0.2",
+    leave: Annotated[int, _option(SPLITTING, "--leave", text="How many pairs leave-k-out leaves out.")] = 1,
+    seed: Annotated[int, _option(SPLITTING, "--seed", text="The split's seed.")] = 0,
+    min_rating: Annotated[float | None, _option(FILTERS, "--min-rating", text="Keep ratings of at least this.")] = None,
+    ratings: Annotated[str | None, _option(FILTERS, "--ratings", text="Keep these ratings: `4,5`.")] = None,
+    user_core: Annotated[int, _option(FILTERS, "--user-core", text="Keep users with at least so many items.")] = 0,
+    item_core: Annotated[int, _option(FILTERS, "--item-core", text="Keep items with at least so many users.")] = 0,
+    once: Annotated[
+        bool, _option(FILTERS, "--core-once", text="Filter by the counts of the input, once, instead of to the k-core.")
+    ] = False,
+    titles: Annotated[
+        str | None, _option(READING, "--titles", text="A table of item ids and titles, movies.dat or u.item.")
+    ] = None,
+    format: Format = None,
+    user_col: UserCol = None,
+    item_col: ItemCol = None,
+    rating_col: RatingCol = None,
+    timestamp_col: TimeCol = None,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    encoding: Encoding = "utf-8",
+    text_ids: TextIds = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read, filter and split a source, and save it as a folder that every other verb takes.
+
+    Example: `dgcf data prepare purchases.csv --min-rating 4 --user-core 5 --out purchases`
+    """
+    read = ReadOptions(format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids)
+    how = Preparation(
+        ratings=RatingFilter(min_rating, _numbers(ratings, "--ratings") if ratings is not None else None),
+        user_core=user_core,
+        item_core=item_core,
+        iterate_core=not once,
+        split=Split(split, _three(ratios), leave, seed),  # type: ignore[arg-type]
+    )
+    named = read_titles(titles, encoding) if titles else None
+    with progress(f"preparing {data}"):
+        if validation is not None or test is not None:
+            dataset = prepare(data, how, read, validation=validation, test=test, titles=named)
+        else:
+            dataset = load(data, how, read, titles=named, say=say)
+        dataset.save(folder, overwrite=overwrite)
+    found = describe(dataset)
+    result = found.to_dict() | {"out": str(folder), "record": dict(dataset.record)}
+
+    def show() -> None:
+        for step in dataset.record.get("filters", []):
+            say(f"{step['filter']}: removed {step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items")
+        _draw(found)
+        out.print(f"written to {folder}", soft_wrap=True, markup=False)
+
+    emit(result, as_json, show)
+
+
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"{option} got {text!r}, expected numbers with commas between them, such as 4,5.") from None
+
+
+def _three(text: str) -> tuple[float, float, float]:
+    numbers = _numbers(text, "--ratios")
+    if len(numbers) != 3:
+        raise ConfigError(f"--ratios got {len(numbers)} numbers, expected three: train, validation and test.")
+    return numbers[0], numbers[1], numbers[2]
+
+
+@app.command("convert")
+def convert_dataset(
+    data: Data,
+    target: Annotated[Path, typer.Option("--out", "-o", help="The file or folder to write.", show_default=False)],
+    to: Annotated[
+        str | None,
+        typer.Option(help=f"One of {', '.join(CONVERSIONS)}; by default from the name of --out.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a dataset in another format: csv, parquet, RecBole's inter (one table with a split column), or a folder
+    of adjacency lines (train.txt, validation.txt, test.txt).
+
+    Example: `dgcf data convert deoscirec/ml-1m --out ml-1m.parquet`
+    """
+    with progress(f"converting {data}"):
+        result = convert(load(data, say=say), target, to, overwrite=overwrite)
+    emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True, markup=False))

@@ -1,0 +1,102 @@
+"""How every verb speaks: results on stdout, everything else on stderr, one sentence for what went wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typer.core import TyperGroup
+
+from dgcf.errors import DgcfError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def say(message: str) -> None:
+    """A remark to the person at the keyboard; never part of the result."""
+    err.print(message, markup=False, soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    err.print(f"[yellow]warning:[/] {_escaped(message)}", soft_wrap=True)
+
+
+def emit(result: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
+    """Print a result: the whole of it as JSON, or as ``show`` draws it for a person."""
+    if as_json:
+        sys.stdout.write(json.dumps(_finite(result), ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.flush()
+    else:
+        show()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity; they become null."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+@contextlib.contextmanager
+def progress(what: str, total: float | None = None) -> Iterator[Callable[[float, float | None], None]]:
+    """A bar on stderr while something takes its time; silent where stderr is not a terminal.
+
+    Gives a function ``update(completed, total)``.
+    """
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda completed, whole: bar.update(task, completed=completed, total=whole)
+
+
+class Verbs(TyperGroup):
+    """The group of all verbs: whatever the user can mend is one sentence and a non-zero exit, never a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DgcfError as problem:
+            raise _failure(str(problem), 1) from None
+        except KeyboardInterrupt:
+            raise _failure("stopped by the keyboard; nothing was left half-written.", 130) from None
+
+
+def _failure(message: str, code: int) -> typer.Exit:
+    err.print(f"[red]error:[/] {_escaped(message)}", soft_wrap=True)
+    return typer.Exit(code)
+
+
+def run(app: typer.Typer) -> None:
+    """Run the command line."""
+    # Ids are any text; a terminal that cannot show a letter is no reason to fail.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app()
+
+
+def _escaped(message: str) -> str:
+    from rich.markup import escape
+
+    return escape(message)

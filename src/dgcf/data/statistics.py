@@ -1,0 +1,117 @@
+"""What a careful person wants to know of a dataset before training on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgcf.data.dataset import SPLITS, Dataset
+from dgcf.data.pairs import Pairs
+
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts of a dataset. ``train``, ``validation`` and ``test`` count pairs as given, repeats included."""
+
+    name: str
+    users: int
+    items: int
+    train: int
+    validation: int
+    test: int
+    density: float
+    duplicates: dict[str, int]
+    leaks: dict[str, int]
+    cold: dict[str, int]
+    degrees: dict[str, dict[str, float]]
+    fingerprint: str
+    known_as: str | None
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"warnings": list(self.warnings)}
+
+
+def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[str] = ()) -> Statistics:
+    """Count; ``known_as`` and ``caveats`` come from the catalogue of known datasets."""
+    train, validation, test = (dataset.split(name) for name in SPLITS)
+    leaks = {
+        "train_validation": _common(train, validation),
+        "train_test": _common(train, test),
+        "validation_test": _common(validation, test),
+    }
+    cold = {
+        "users": int(np.count_nonzero(train.user_degrees == 0)),
+        "items": int(np.count_nonzero(train.item_degrees == 0)),
+        "users_without_validation": int(np.count_nonzero(validation.user_degrees == 0)),
+        "users_without_test": int(np.count_nonzero(test.user_degrees == 0)),
+    }
+    distinct = len(train.union(validation, test))
+    found = Statistics(
+        name=dataset.name,
+        users=dataset.n_users,
+        items=dataset.n_items,
+        train=len(train) + dataset.repeats["train"],
+        validation=len(validation) + dataset.repeats["validation"],
+        test=len(test) + dataset.repeats["test"],
+        density=distinct / (dataset.n_users * dataset.n_items),
+        duplicates=dict(dataset.repeats),
+        leaks=leaks,
+        cold=cold,
+        degrees={"users": _quantiles(train.user_degrees), "items": _quantiles(train.item_degrees)},
+        fingerprint=dataset.fingerprint,
+        known_as=known_as,
+        warnings=(),
+    )
+    return Statistics(**{**found.__dict__, "warnings": (*caveats, *_warnings(found))})
+
+
+def _common(one: Pairs, other: Pairs) -> int:
+    return len(np.intersect1d(one.keys(), other.keys(), assume_unique=True))
+
+
+def _quantiles(degrees: NDArray[np.int64]) -> dict[str, float]:
+    values = np.quantile(degrees, QUANTILES)
+    return {f"{share:.0%}": float(value) for share, value in zip(QUANTILES, values, strict=True)} | {
+        "mean": float(degrees.mean())
+    }
+
+
+def _warnings(s: Statistics) -> list[str]:
+    found = []
+    for split, count in s.duplicates.items():
+        if count:
+            size = getattr(s, split)
+            found.append(
+                f"{count:,} of the {size:,} {split} pairs are repeats; each pair is kept once, {size - count:,} remain."
+            )
+    for key, what in (
+        ("train_validation", "validation pairs are also in train: masking seen items makes them unreachable"),
+        ("train_test", "test pairs are also in train: masking seen items makes them unreachable"),
+        ("validation_test", "pairs are both in validation and in test: tuning sees part of the answer"),
+    ):
+        if s.leaks[key]:
+            found.append(f"{s.leaks[key]:,} {what}.")
+    if s.cold["items"]:
+        found.append(f"{s.cold['items']:,} items have no training pair: no model can learn them.")
+    if s.cold["users"]:
+        found.append(f"{s.cold['users']:,} users have no training pair: they get recommendations by fold-in only.")
+    if not s.validation:
+        found.append("there is no validation split: nothing to stop training by or to choose settings on.")
+    if not s.test:
+        found.append("there is no test split: nothing to report accuracy on.")
+    elif s.cold["users_without_test"]:
+        found.append(f"{s.cold['users_without_test']:,} users have no test pair and are left out of test averages.")
+    if s.validation and s.cold["users_without_validation"]:
+        found.append(
+            f"{s.cold['users_without_validation']:,} users have no validation pair and are left out of its averages."
+        )
+    if s.degrees["users"]["50%"] < 3:
+        found.append("half of the users have fewer than 3 training pairs: consider a k-core (--user-core 5).")
+    return found

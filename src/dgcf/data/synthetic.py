@@ -1,0 +1,118 @@
+"""Generated datasets with a known answer: a checkerboard, and planted tastes with titles to read."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgcf.data.dataset import Dataset
+from dgcf.data.interactions import Interactions
+from dgcf.data.prepare import assemble
+from dgcf.data.splits import Split, assign
+from dgcf.data.vocabulary import Vocabulary
+from dgcf.errors import ConfigError
+from dgcf.random import permutation, uniform
+
+GENRES = ("Noir", "Western", "Space", "Romance", "Heist", "Ghost", "Sports", "Cooking")
+_FIRST = [
+    "Silent",
+    "Golden",
+    "Broken",
+    "Hidden",
+    "Burning",
+    "Distant",
+    "Paper",
+    "Crimson",
+    "Electric",
+    "Frozen",
+    "Wandering",
+    "Last",
+]
+_SECOND = [
+    "Harbour",
+    "Lantern",
+    "Orchard",
+    "Signal",
+    "Compass",
+    "Garden",
+    "Mirror",
+    "Station",
+    "Letter",
+    "Horizon",
+    "Kitchen",
+    "Voyage",
+]
+
+
+def checkerboard(n_users: int = 60, n_items: int = 40, seed: int = 0) -> Dataset:
+    """User u likes item i exactly when u + i is even: whatever is held out can be known from the rest."""
+    _check_size(n_users, n_items)
+    user_idx, item_idx = np.nonzero((np.arange(n_users)[:, None] + np.arange(n_items)) % 2 == 0)
+    return _dataset("checkerboard", user_idx, item_idx, n_users, n_items, seed, titles=None)
+
+
+def planted(n_users: int = 800, n_items: int = 400, seed: int = 0) -> Dataset:
+    """Communities with power-law degrees: each item has a genre, each user two favourite ones.
+
+    A user's items are drawn without repeats with chances ∝ popularity · affinity, where the affinity is 20 for the
+    first genre, 8 for the second and 1 for the rest, and popularity falls as a power of the item's rank in its genre.
+    """
+    _check_size(n_users, n_items)
+    n_genres = len(GENRES)
+    genre = np.arange(n_items) % n_genres
+    popularity = (np.arange(n_items) // n_genres + 1.0) ** -0.8
+    first = permutation(seed, "planted/first", n_users) % n_genres
+    second = (first + 1 + permutation(seed, "planted/second", n_users) % (n_genres - 1)) % n_genres
+    affinity = np.ones((n_users, n_genres))
+    affinity[np.arange(n_users), second] = 8.0
+    affinity[np.arange(n_users), first] = 20.0
+    weight = affinity[:, genre] * popularity
+    # Weighted sampling without repeats as a race: the k smallest of Exp(1) / weight.
+    race = -np.log1p(-uniform(seed, "planted/race", n_users * n_items)).reshape(n_users, n_items) / weight
+    most = max(1, n_items // 3)
+    degree = np.minimum(8.0 * (1.0 - uniform(seed, "planted/degree", n_users)) ** -0.7, most).astype(np.int64)
+    rank = np.argsort(np.argsort(race, axis=1, kind="stable"), axis=1, kind="stable")
+    user_idx, item_idx = np.nonzero(rank < degree[:, None])
+    titles = [_title(item, int(genre[item])) for item in range(n_items)]
+    return _dataset("planted", user_idx, item_idx, n_users, n_items, seed, titles)
+
+
+def _title(item: int, genre: int) -> str:
+    number = item // len(GENRES)
+    first, second = _FIRST[number % len(_FIRST)], _SECOND[(number * 7 + genre) % len(_SECOND)]
+    # Words repeat with period 12 (the lengths of the lists); a numeral keeps longer lists distinct.
+    sequel = number // len(_FIRST)
+    return f"The {first} {second}{f' {sequel + 1}' if sequel else ''} ({GENRES[genre]})"
+
+
+def _dataset(
+    name: str,
+    user_idx: NDArray[np.integer],
+    item_idx: NDArray[np.integer],
+    n_users: int,
+    n_items: int,
+    seed: int,
+    titles: list[str] | None,
+) -> Dataset:
+    rows = Interactions(
+        users=Vocabulary.from_sorted("user", [f"u{user:05d}" for user in range(n_users)]),
+        items=Vocabulary.from_sorted("item", [f"i{item:05d}" for item in range(n_items)], titles=titles),
+        user_idx=user_idx.astype(np.int32),
+        item_idx=item_idx.astype(np.int32),
+        part=np.zeros(len(user_idx), dtype=np.int8),
+        timestamp=None,
+        rows_read=len(user_idx),
+    ).compact()
+    split = Split(seed=seed)
+    record = {
+        "source": f"generated ({name}, seed {seed})",
+        "rows": len(rows),
+        "filters": [],
+        "split": split.to_dict(),
+    }
+    return assemble(rows, assign(rows, split), name, {"train": 0, "validation": 0, "test": 0}, record, None)
+
+
+def _check_size(n_users: int, n_items: int) -> None:
+    if n_users < 4 or n_items < 4:
+        raise ConfigError(f"{n_users} users and {n_items} items were asked for, expected at least 4 of each.")
