@@ -1,0 +1,112 @@
+"""Settings: TOML and ``key=value`` words to checked, frozen dataclasses; every later room is configured through here.
+
+The dataclasses themselves live in the room that they configure and check their own ranges, so they work without
+pydantic; here their types are checked too, and an unknown key is refused with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+from dgcf.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    C = TypeVar("C", bound=DataclassInstance)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The settings of a TOML file."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise ConfigError(f"cannot read {path}: {problem.strerror}; give a TOML file of settings.") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path} is not TOML ({problem}); write lines such as `layers = 3`.") from problem
+
+
+def parse_settings(words: Iterable[str]) -> dict[str, Any]:
+    """``["layers=3", "epsilon=auto"]`` as a mapping; of a repeated key the last one counts, as on any command line."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"setting {word!r} has no key and value; write it as key=value, such as layers=3.")
+        settings[key.strip()] = _literal(value.strip())
+    return settings
+
+
+def _literal(text: str) -> Any:
+    """A number, a truth value or any other TOML value where the text is one; else the text itself."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for number in (int, float):  # before TOML, which refuses .5 and 1.
+        with contextlib.suppress(ValueError):
+            return number(text)
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        return tomllib.loads(f"value = {text}")["value"]
+    return text
+
+
+def refuse_unknown(settings: Iterable[str], known: Iterable[str], whose: str) -> None:
+    """Stop at the first key that nobody knows, and offer the nearest that somebody does."""
+    names = sorted(known)
+    for key in settings:
+        if key not in names:
+            hint = did_you_mean(key, names) or f"; it has {', '.join(names)}."
+            raise ConfigError(f"{whose} has no setting {key!r}{hint}")
+
+
+def configure(defaults: C, settings: Mapping[str, Any], whose: str) -> C:
+    """``defaults`` with ``settings`` over them, every name, type and range checked; ``whose`` names it in messages."""
+    fields = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(defaults) if field.init}
+    refuse_unknown(settings, fields, whose)
+    values = {**fields, **_typed(type(defaults), settings, whose)}
+    return type(defaults)(**values)
+
+
+def _typed(kind: type, settings: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """The settings, each of the type that its field has."""
+    try:
+        from pydantic import TypeAdapter, ValidationError
+    except ImportError:  # a training machine may have torch and little else: the dataclass still checks its ranges
+        return dict(settings)
+    hints = get_type_hints(kind)
+    typed = {}
+    for key, value in settings.items():
+        try:
+            # Strict: what comes from TOML or key=value has its type already; "3" for 3 or true for 1 is a slip.
+            typed[key] = TypeAdapter(hints[key]).validate_python(value, strict=True)
+        except ValidationError as problem:
+            # A union complains once for each of its members.
+            kinds = [str(error["msg"]).removeprefix("Input should be ") for error in problem.errors()]
+            expected = " or ".join(dict.fromkeys(kinds)).replace("a valid ", "")
+            raise ConfigError(
+                f"{key} of {whose} is {value!r}, expected {expected}; change it with --set {key}=…"
+            ) from None
+    return typed
+
+
+def require_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
+    """Refuse a number outside [low, high] (or (low, high]), infinities and not-a-number included."""
+    if not ((low < value if open_low else low <= value) and value <= high):
+        span = (
+            f"{'above' if open_low else 'from'} {low:g} to {high:g}"
+            if high < float("inf")
+            else (f"a number {'above' if open_low else 'from'} {low:g}{'' if open_low else ' on'}")
+        )
+        raise ConfigError(f"{name} is {value!r}, expected {span}; change it with --set {name}=…")
+
+
+def require_one_of(name: str, value: str, known: Iterable[str]) -> None:
+    """Refuse a word that is not among the known ones, and offer the nearest."""
+    words = list(known)
+    if value not in words:
+        hint = did_you_mean(str(value), words) or f"; change it with --set {name}={words[0]}"
+        raise ConfigError(f"{name} is {value!r}, expected {' or '.join(words)}{hint}")
