@@ -118,7 +118,7 @@ def show_statistics(
     read = ReadOptions(format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids)
     with progress(f"reading {data}"):
         found = describe(load(data, read=read, say=say))
-    emit(found.to_dict(), as_json, lambda: _draw(found))
+    emit(found.to_dict(), as_json, lambda: draw(found))
 
 
 def describe(dataset: Dataset) -> Statistics:
@@ -127,7 +127,7 @@ def describe(dataset: Dataset) -> Statistics:
     return statistics(dataset, known_as, caveats)
 
 
-def _draw(s: Statistics) -> None:
+def draw(s: Statistics) -> None:
     table = Table(title=s.name, show_header=False)
     counts = [
         ("users", s.users),
@@ -212,7 +212,7 @@ def prepare_dataset(
     def show() -> None:
         for step in dataset.record.get("filters", []):
             say(f"{step['filter']}: removed {step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items")
-        _draw(found)
+        draw(found)
         out.print(f"written to {folder}", soft_wrap=True, markup=False)
 
     emit(result, as_json, show)

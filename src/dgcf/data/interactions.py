@@ -110,7 +110,11 @@ def collect(
                 opened.append(open_source(con, source, options))
             _stage(con, opened, ratings, need_time)
             return _number(con, opened, options, ratings, need_time)
-        except duckdb.Error as problem:
+        except (duckdb.Error, RuntimeError) as problem:
+            if "interrupted" in str(problem).lower():  # Ctrl-C while DuckDB was at work
+                raise KeyboardInterrupt from problem
+            if not isinstance(problem, duckdb.Error):
+                raise
             label = opened[-1].label if opened else str(sources[0])
             raise DataError(_sentence(str(problem), label)) from problem
 

@@ -163,7 +163,8 @@ def _delimited(
     table = _scan_text(path, sample, options, delimiter, width, header=header, quote=quote)
     parts = [f"c{roles['user']} AS user", f"c{roles['item']} AS item"]
     if "rating" in roles:
-        parts.append(f"try_cast(c{roles['rating']} AS DOUBLE) AS rating")
+        # trim keeps the cast out of the CSV reader, which would stop at a bad value instead of counting it.
+        parts.append(f"try_cast(trim(c{roles['rating']}) AS DOUBLE) AS rating")
     if "timestamp" in roles:
         parts.append(f"{_text_time('c' + str(roles['timestamp']))} AS timestamp")
     return Source(
@@ -239,25 +240,27 @@ def read_frame(con: DuckDBPyConnection, frame: Any, options: ReadOptions) -> Sou
     """A pandas, polars or Arrow table."""
     import duckdb
 
+    name = f"frame_{id(frame)}"
     try:
-        con.register("dgcf_frame", frame)
+        con.register(name, frame)
     except duckdb.Error as problem:
         raise DataError(
             f"cannot read a {type(frame).__name__}, expected a path, a pandas, polars or Arrow table or a SciPy matrix."
         ) from problem
-    return _typed_table(con, "dgcf_frame", f"the {type(frame).__name__}", options)
+    return _typed_table(con, name, f"the {type(frame).__name__}", options)
 
 
 def read_matrix(con: DuckDBPyConnection, matrix: Any) -> Source:
     """A SciPy sparse matrix: rows are users, columns items, stored values ratings; the ids are the indices."""
     import numpy as np
 
+    name = f"matrix_{id(matrix)}"
     coo = matrix.tocoo()
     values = np.asarray(coo.data, dtype=np.float64)
-    con.execute("CREATE TEMP TABLE dgcf_matrix (user BIGINT, item BIGINT, rating DOUBLE)")
+    con.execute(f"CREATE TEMP TABLE {name} (user BIGINT, item BIGINT, rating DOUBLE)")
     arrays = {"user": coo.row.astype(np.int64), "item": coo.col.astype(np.int64), "rating": values}
-    con.execute("INSERT INTO dgcf_matrix SELECT unnest($user), unnest($item), unnest($rating)", arrays)
-    return _typed_table(con, "dgcf_matrix", "the matrix", ReadOptions())
+    con.execute(f"INSERT INTO {name} SELECT unnest($user), unnest($item), unnest($rating)", arrays)
+    return _typed_table(con, name, "the matrix", ReadOptions())
 
 
 def _typed_table(con: DuckDBPyConnection, table: str, label: str, options: ReadOptions) -> Source:

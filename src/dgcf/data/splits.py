@@ -57,7 +57,7 @@ class Split:
         return self.method in ("temporal", "user-temporal")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"ratios": list(self.ratios)}
 
 
 def assign(rows: Interactions, split: Split) -> NDArray[np.int8]:

@@ -1,0 +1,155 @@
+"""``dgcf data`` as a person uses it: real processes, real files."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIELDS = {"name", "users", "items", "train", "validation", "test", "density"}
+FIELDS |= {"duplicates", "leaks", "fingerprint", "known_as", "warnings"}
+
+
+def test_statistics_have_the_promised_fields(dgcf_json: Any) -> None:
+    found = dgcf_json("data", "stats", "checkerboard")
+    assert set(found) >= FIELDS
+    assert (found["users"], found["items"], found["train"] + found["validation"] + found["test"]) == (60, 40, 1200)
+    assert found["known_as"] == "checkerboard"
+
+
+@pytest.mark.data("deoscirec/ml-1m")
+def test_statistics_of_the_authors_ml_1m(dgcf_json: Any) -> None:
+    found = dgcf_json("data", "stats", "deoscirec/ml-1m")
+    sizes = {name: found[name] for name in ("users", "items", "train", "validation", "test")}
+    assert sizes == {"users": 4627, "items": 1840, "train": 148299, "validation": 21362, "test": 42347}
+
+
+def test_a_thousand_odd_ids_go_in_and_come_out_unchanged(dgcf_json: Any, tmp_path: Path) -> None:
+    users = [f"Ünal, Ş. {n}" for n in range(500)] + [str(2**63 + n) for n in range(500)]
+    pairs = {(user, f'item {place * 7 % 31}; "{n}"') for n in range(3) for place, user in enumerate(users)}
+    with (tmp_path / "in.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("user", "item"))
+        writer.writerows(sorted(pairs))
+    made = dgcf_json("data", "prepare", "in.csv", "--out", "set", cwd=tmp_path)
+    assert made["users"] == 1000
+    for name in ("out.csv", "out.parquet", "out.inter"):
+        dgcf_json("data", "convert", "set", "--out", name, cwd=tmp_path)
+        assert dgcf_json("data", "stats", name, cwd=tmp_path)["users"] == 1000
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as file:
+        assert {(row["user"], row["item"]) for row in csv.DictReader(file)} == pairs
+    dgcf_json("data", "convert", "set", "--out", "lists", cwd=tmp_path)
+    lists = dgcf_json("data", "stats", "lists", cwd=tmp_path)
+    assert [lists[name] for name in ("train", "validation", "test")] == [
+        made[name] for name in ("train", "validation", "test")
+    ]
+
+
+@pytest.mark.data("deoscirec/ml-100k")
+def test_a_converted_split_is_still_the_same_dataset(dgcf_json: Any, tmp_path: Path) -> None:
+    written = dgcf_json("data", "convert", "deoscirec/ml-100k", "--out", "lists", cwd=tmp_path)
+    again = dgcf_json("data", "stats", "lists", cwd=tmp_path)
+    assert again["fingerprint"] == written["fingerprint"]
+    assert again["known_as"] == "deoscirec/ml-100k"
+
+
+def test_filters_report_what_they_removed(dgcf: Any, tmp_path: Path) -> None:
+    rows = [(user, item, 1 + (user + item) % 5) for user in range(30) for item in range(user % 10 + 1)]
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"{u},{i},{r}\n" for u, i, r in [*rows, rows[0]]))
+    done = dgcf("data", "prepare", "r.csv", "--min-rating", "2", "--user-core", "3", "--out", "s", cwd=tmp_path)
+    assert done.returncode == 0
+    kept = {(u, i) for u, i, r in rows if r >= 2}
+    # rows[0] has rating 1, so its repeat goes with the threshold.
+    assert f"rating >= 2: removed {len(rows) + 1 - len(kept)} rows" in done.stderr
+    assert "repeated pairs: removed 0 rows" in done.stderr
+    strong = {u for u, _ in kept if sum(v == u for v, _ in kept) >= 3}
+    weak = {u for u, _ in kept} - strong
+    assert f"{len(weak)} users" in done.stderr
+    assert "written to s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["stats", "nowhere.csv"], "there is no file nowhere.csv"),
+        (["stats", "ml_100k"], "did you mean 'ml-100k'"),
+        (["stats", "ragged.csv"], "line 3 of ragged.csv has 1 columns"),
+        (["stats", "empty.csv"], "empty.csv is empty"),
+        (["prepare", "good.csv", "--out", "full"], "exists already"),
+        (["prepare", "good.csv", "--out", "x", "--ratios", "1,2"], "three"),
+        (["prepare", "good.csv", "--out", "x", "--ratings", "four"], "numbers with commas"),
+        (["prepare", "good.csv", "--out", "x", "--split", "tmporal"], "did you mean 'temporal'"),
+        (["prepare", "good.csv", "--out", "x", "--min-rating", "3"], "no rating column"),
+        (["prepare", "good.csv", "--out", "/sys/x"], "cannot write /sys/x"),
+        (["prepare", "good.csv", "--out", "x", "--test", "gone.csv"], "there is no file gone.csv"),
+        (["prepare", "good.csv", "--out", "x", "--titles", "gone.csv"], "no titles file gone.csv"),
+        (["convert", "good.csv", "--out", "x.xlsx"], "unknown format"),
+        (["fetch", "netflix"], "`dgcf data list` names the known ones"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(
+    refused: Any, tmp_path: Path, words: list[str], sentence: str
+) -> None:
+    (tmp_path / "good.csv").write_text("user,item\na,1\na,2\nb,1\n")
+    (tmp_path / "ragged.csv").write_text("user,item\na,1\nb\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("precious")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    assert sentence in refused("data", *words, cwd=tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_a_user_only_in_test_is_reported(dgcf_json: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("user,item\na,1\na,2\nb,1\n")
+    (tmp_path / "test.csv").write_text("user,item\na,3\nz,1\n")
+    found = dgcf_json("data", "stats", ".", cwd=tmp_path)
+    assert found["cold"]["users"] == 1
+    assert any("1 users have no training pair" in warning for warning in found["warnings"])
+
+
+def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path) -> None:
+    with (tmp_path / "big.csv").open("w") as file:
+        file.write("user,item\n")
+        file.writelines(f"user-{n * 7919 % 99991},item-{n * 104729 % 49999}\n" for n in range(1_500_000))
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dgcf", "data", "prepare", "big.csv", "--out", "set"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(spill)},
+    )
+    while not any(spill.iterdir()):  # the table engine's own folder: reading has begun
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert process.returncode == 130, (process.returncode, err)
+    assert "stopped by the keyboard" in err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["big.csv", "spill"]
+
+
+@pytest.mark.parametrize("verb", ["", "data", "data list", "data fetch", "data stats", "data prepare", "data convert"])
+def test_every_verb_explains_itself(dgcf: Any, verb: str) -> None:
+    done = dgcf(*verb.split(), "--help", env={"COLUMNS": "200", "TERM": "dumb"})
+    assert done.returncode == 0
+    if " " in verb:
+        assert f"Example: dgcf {verb}" in done.stdout
+
+
+def test_list_names_every_known_dataset(dgcf_json: Any) -> None:
+    names = {row["name"] for row in dgcf_json("data", "list")["datasets"]}
+    assert {"ml-100k", "ml-1m", "paper/ml-100k", "lightgcn/gowalla", "checkerboard", "planted"} <= names
+    assert len([name for name in names if name.startswith("deoscirec/")]) == 4

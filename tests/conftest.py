@@ -1,0 +1,87 @@
+"""What all tests share: a cache of their own, the public datasets where they are, and the command line as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("dgcf", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
+settings.load_profile("dgcf")
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+def data_home() -> Path:
+    return Path(os.environ.get("DGCF_DATA_HOME") or PROJECT.parent / "shared" / "data")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("data"):
+        if not (data_home() / marker.args[0]).exists():
+            pytest.skip(f"needs {marker.args[0]} under DGCF_DATA_HOME")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees or fills the user's cache."""
+    monkeypatch.setenv("DGCF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    if data_home().exists():
+        monkeypatch.setenv("DGCF_DATA_HOME", str(data_home()))
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def dgcf() -> Run:
+    """The command line as a real process: ``dgcf("data", "list")``."""
+
+    def run(*words: str | Path, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "dgcf", *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,
+        )
+
+    return run
+
+
+@pytest.fixture
+def dgcf_json(dgcf: Run) -> Callable[..., dict[str, Any]]:
+    """The JSON object that a verb prints, and nothing but it."""
+
+    def run(*words: str | Path, **options: Any) -> dict[str, Any]:
+        done = dgcf(*words, "--json", **options)
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert isinstance(result, dict)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def refused(dgcf: Run) -> Callable[..., str]:
+    """A call that must fail with one sentence on stderr, nothing on stdout and no traceback."""
+
+    def run(*words: str | Path, **options: Any) -> str:
+        done = dgcf(*words, **options)
+        assert done.returncode not in (0, None), done.stdout
+        assert done.stdout == ""
+        assert "Traceback" not in done.stderr
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.stderr
+
+    return run

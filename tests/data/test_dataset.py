@@ -1,0 +1,196 @@
+"""A prepared dataset: saved whole or not at all, loaded as it was, known by its content."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgcf.data import Dataset, load
+from dgcf.data.prepare import prepare
+from dgcf.errors import DataError
+
+raw_ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+
+
+def same(one: Dataset, other: Dataset) -> bool:
+    names = ("name", "users", "items", "train", "validation", "test", "fingerprint")
+    return all(getattr(one, name) == getattr(other, name) for name in names) and one.record == other.record
+
+
+@given(st.lists(st.tuples(raw_ids, raw_ids), min_size=1, max_size=30))
+def test_save_and_load_round_trip(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]) -> None:
+    titles = {item: f"title of {item}" for _, item in pairs[:3]}
+    dataset = prepare(pd.DataFrame(pairs, columns=["user", "item"]), titles=titles)
+    folder = dataset.save(tmp_path_factory.mktemp("saved") / "set")
+    assert same(Dataset.load(folder), dataset)
+    assert same(load(folder), dataset)
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["set"]
+
+
+def test_the_fingerprint_is_of_the_content_alone(tmp_path: Path) -> None:
+    pairs = [(user, item) for user in range(20) for item in range(user % 7 + 3)]
+    lines = [f"{user},{item}" for user, item in pairs]
+
+    def fingerprint(name: str, rows: list[str]) -> str:
+        (tmp_path / name).write_text("user,item\n" + "\n".join(rows) + "\n")
+        return load(tmp_path / name).fingerprint
+
+    reference = fingerprint("a.csv", lines)
+    assert fingerprint("b.csv", random.Random(0).sample(lines, len(lines))) == reference
+    assert fingerprint("c.csv", [*lines, lines[3]]) == reference, "a repeated pair is the same set"
+    assert fingerprint("d.csv", [*lines[:-1], "19,11"]) != reference
+    assert fingerprint("e.csv", lines[:-1]) != reference
+    typed = prepare(pd.DataFrame(pairs, columns=["user", "item"]))
+    assert typed.fingerprint == reference, "numbers and their text are the same ids"
+
+
+def test_two_splits_of_the_same_pairs_share_their_pairs_fingerprint() -> None:
+    a, b = pd.DataFrame({"user": [1, 1], "item": [1, 2]}), pd.DataFrame({"user": [2, 2], "item": [1, 2]})
+    one, other = prepare(a, test=b), prepare(b, test=a)
+    assert one.fingerprint != other.fingerprint
+    assert one.pairs_fingerprint == other.pairs_fingerprint
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return load("checkerboard").save(tmp_path / "set")
+
+
+def test_an_existing_folder_is_kept_unless_told(saved: Path) -> None:
+    before = (saved / "dataset.json").read_bytes()
+    with pytest.raises(DataError, match="exists already"):
+        load("planted").save(saved)
+    assert (saved / "dataset.json").read_bytes() == before
+    load("planted").save(saved, overwrite=True)
+    assert Dataset.load(saved).name == "planted"
+    assert [path.name for path in saved.parent.iterdir()] == ["set"]
+
+
+def test_damage_is_noticed(saved: Path) -> None:
+    for path in sorted(saved.iterdir()):
+        content = path.read_bytes()
+        damaged = [content[: len(content) // 2], b""]
+        if path.suffix == ".npy":
+            flipped = bytearray(content)
+            flipped[-1] ^= 1
+            damaged.append(bytes(flipped))
+        for bad in damaged:
+            path.write_bytes(bad)
+            with pytest.raises(DataError, match=r"damaged dataset|not a prepared dataset"):
+                Dataset.load(saved)
+        path.unlink()
+        with pytest.raises(DataError, match="is missing"):
+            Dataset.load(saved)
+        path.write_bytes(content)
+    assert Dataset.load(saved).name == "checkerboard"
+
+
+def test_a_newer_format_says_so(saved: Path) -> None:
+    head = json.loads((saved / "dataset.json").read_text())
+    (saved / "dataset.json").write_text(json.dumps(head | {"format": 99}))
+    with pytest.raises(DataError, match="newer dgcf"):
+        Dataset.load(saved)
+
+
+def test_arrays_with_pickles_are_refused(saved: Path) -> None:
+    np.save(saved / "train_indices.npy", np.array([object()], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match="damaged dataset"):
+        Dataset.load(saved)
+
+
+def test_loads_with_numpy_alone(saved: Path) -> None:
+    """A machine that only trains has no table engine and no command line."""
+    code = (
+        "import sys\n"
+        "for name in ('duckdb', 'pydantic', 'typer', 'rich', 'scipy', 'torch', 'pandas'): sys.modules[name] = None\n"
+        "from dgcf.data import load\n"
+        f"print(len(load({str(saved)!r}).train))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == f"{len(load('checkerboard').train)}\n", done.stderr
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk: the write itself fails, in a real process."""
+    code = (
+        "import resource, dgcf.data\n"
+        "from dgcf.errors import DataError\n"
+        "data = dgcf.data.load('planted')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: data.save('set')\n"
+        "except DataError as problem: print(problem)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "cannot write set" in done.stdout, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failing_disk_keeps_the_old_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match="No space left on device; free some space"):
+        load("planted").save(saved, overwrite=True)
+    monkeypatch.undo()
+    assert Dataset.load(saved).name == "checkerboard"
+    assert [path.name for path in saved.parent.iterdir()] == ["set"]
+
+
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    # Root may write anywhere but into the kernel's own file systems.
+    locked = Path("/sys") if os.geteuid() == 0 else tmp_path
+    if os.geteuid() != 0:
+        tmp_path.chmod(0o555)
+    with pytest.raises(DataError, match=r"cannot write .*; (choose|free)"):
+        load("checkerboard").save(locked / "set")
+    tmp_path.chmod(0o755)
+
+
+def test_a_file_in_the_way_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "set").write_text("mine")
+    with pytest.raises(DataError, match="is a file"):
+        load("checkerboard").save(tmp_path / "set", overwrite=True)
+    assert (tmp_path / "set").read_text() == "mine"
+
+
+def test_two_processes_preparing_the_same_dataset(tmp_path: Path) -> None:
+    """Many at once: the folder is whole at every moment, one wins each round, the others are told so."""
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from dgcf.data import load\n"
+        "from dgcf.errors import DataError\n"
+        "data = load('planted')\n"
+        "Path(f'ready-{sys.argv[1]}').touch()\n"
+        "while not Path('go').exists(): time.sleep(0.001)\n"
+        "try: data.save('set', overwrite=sys.argv[2] == 'overwrite'); print('written')\n"
+        "except DataError as problem: print('refused' if 'exists already' in str(problem) else problem)\n"
+    )
+    for mode in ("keep", "overwrite"):
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", code, str(n), mode], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+            )
+            for n in range(3)
+        ]
+        while len(list(tmp_path.glob("ready-*"))) < 3:
+            assert all(process.poll() is None for process in processes)
+        (tmp_path / "go").touch()
+        said = sorted(process.communicate(timeout=60)[0].strip() for process in processes)
+        assert said == (["refused", "refused", "written"] if mode == "keep" else ["written"] * 3)
+        assert same(Dataset.load(tmp_path / "set"), load("planted"))
+        for path in [*tmp_path.glob("ready-*"), tmp_path / "go"]:
+            path.unlink()
+        assert [path.name for path in tmp_path.iterdir()] == ["set"]

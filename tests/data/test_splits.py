@@ -1,0 +1,109 @@
+"""Splits: a partition, of the sizes asked for, the same everywhere for a seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgcf.data import Dataset
+from dgcf.data.dataset import SPLITS
+from dgcf.data.prepare import Preparation, prepare
+from dgcf.data.splits import Split
+from dgcf.errors import ConfigError, DataError
+
+
+def frame_of(n_users: int = 30, n_items: int = 50, seed: int = 1) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    user, item = np.nonzero(rng.random((n_users, n_items)) < 0.4)
+    return pd.DataFrame({"user": user, "item": item, "timestamp": rng.integers(0, 100, len(user))})
+
+
+def parts(dataset: Dataset) -> list[set[tuple[object, object]]]:
+    users, items = list(dataset.users), list(dataset.items)
+    return [
+        {(users[u], items[i]) for u, i in zip(p.user_idx.tolist(), p.indices.tolist(), strict=True)}
+        for p in map(dataset.split, SPLITS)
+    ]
+
+
+@pytest.mark.parametrize("method", ["random", "global", "temporal", "user-temporal", "leave-k-out", "none"])
+def test_every_split_is_a_partition_that_only_the_seed_decides(method: str) -> None:
+    frame = frame_of()
+    made = prepare(frame, Preparation(split=Split(method, seed=3)))  # type: ignore[arg-type]
+    train, validation, test = parts(made)
+    assert train | validation | test == set(zip(frame.user, frame.item, strict=True))
+    assert len(train) + len(validation) + len(test) == len(frame)
+    shuffled = frame.sample(frac=1.0, random_state=0)
+    assert prepare(shuffled, Preparation(split=Split(method, seed=3))).fingerprint == made.fingerprint  # type: ignore[arg-type]
+    other = prepare(frame, Preparation(split=Split(method, seed=4))).fingerprint  # type: ignore[arg-type]
+    assert (other == made.fingerprint) == (method == "none")
+
+
+@given(st.integers(1, 300), st.sampled_from([(0.7, 0.1, 0.2), (0.8, 0.1, 0.1), (0.5, 0.5, 0.0), (1.0, 0.0, 0.0)]))
+def test_a_user_is_split_by_ratio_with_rounding_and_keeps_a_training_pair(
+    n: int, ratios: tuple[float, float, float]
+) -> None:
+    made = prepare(pd.DataFrame({"user": [1] * n, "item": range(n)}), Preparation(split=Split(ratios=ratios)))
+    sizes = [len(made.split(name)) for name in SPLITS]
+    assert sum(sizes) == n
+    assert sizes[0] >= 1
+    if n >= 10:
+        assert all(abs(size - n * ratio) <= 1 for size, ratio in zip(sizes, ratios, strict=True))
+
+
+def test_nothing_of_the_future_is_trained_on() -> None:
+    frame = frame_of()
+    time = {(u, i): t for u, i, t in frame.itertuples(index=False)}
+    train, validation, test = parts(prepare(frame, Preparation(split=Split("temporal"))))
+    assert max(time[p] for p in train) <= min(time[p] for p in validation)
+    assert max(time[p] for p in validation) <= min(time[p] for p in test)
+    train, validation, test = parts(prepare(frame, Preparation(split=Split("user-temporal"))))
+    for user in set(frame.user):
+        before = [time[p] for p in train if p[0] == user]
+        after = [time[p] for p in validation | test if p[0] == user]
+        assert not after or max(before) <= min(after)
+
+
+def test_leave_k_out_takes_k_of_each_who_can_spare_them() -> None:
+    frame = pd.concat([frame_of(), pd.DataFrame({"user": [99] * 5, "item": range(5), "timestamp": range(5)})])
+    train, validation, test = parts(prepare(frame, Preparation(split=Split("leave-k-out", k=2))))
+    for user in set(frame.user):
+        n = (frame.user == user).sum()
+        expected = (n, 0, 0) if n < 6 else (n - 4, 2, 2)
+        assert tuple(sum(u == user for u, _ in part) for part in (train, validation, test)) == expected
+
+
+def test_the_seed_means_the_same_bits_for_ever() -> None:
+    made = prepare(pd.DataFrame({"user": [1] * 10, "item": range(10)}), Preparation(split=Split(seed=7)))
+    assert made.test.indices.tolist() == [2, 9]
+    assert made.validation.indices.tolist() == [1]
+
+
+def test_ready_made_splits_stay_as_given() -> None:
+    train = pd.DataFrame({"user": ["a", "a", "b", "a"], "item": [1, 2, 1, 1]})
+    test = pd.DataFrame({"user": ["a", "c"], "item": [1, 3]})
+    made = prepare(train, test=test)
+    assert parts(made) == [{("a", 1), ("a", 2), ("b", 1)}, set(), {("a", 1), ("c", 3)}]
+    assert dict(made.repeats) == {"train": 1, "validation": 0, "test": 0}
+    with pytest.raises(ConfigError, match="ready-made"):
+        prepare(train, Preparation(user_core=2), test=test)
+
+
+def test_bad_splits_are_refused() -> None:
+    for bad, sentence in (
+        ({"method": "randm"}, "did you mean 'random'"),
+        ({"ratios": (0.7, 0.1, 0.1)}, "sum to 1"),
+        ({"ratios": (0.0, 0.5, 0.5)}, "sum to 1"),
+        ({"ratios": (1.5, -0.5, 0.0)}, "sum to 1"),
+        ({"ratios": (float("nan"), 0.5, 0.5)}, "sum to 1"),
+        ({"k": 0}, "1 or more"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            Split(**bad)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="no timestamp column"):
+        prepare(frame_of()[["user", "item"]], Preparation(split=Split("temporal")))
+    with pytest.raises(ConfigError, match="negative"):
+        prepare(frame_of(), Preparation(split=Split(seed=-1)))

@@ -1,0 +1,51 @@
+"""Raw ids come back as they went in, and have one order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgcf.data.vocabulary import Vocabulary
+from dgcf.errors import DataError
+
+raw_ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@given(st.lists(raw_ids, min_size=1, max_size=40))
+def test_every_id_is_found_again_and_unchanged(ids: list[str]) -> None:
+    vocabulary = Vocabulary.from_ids("user", ids)
+    assert sorted(vocabulary) == sorted(set(ids))
+    for raw in ids:
+        assert vocabulary.id_of(vocabulary.index_of(raw)) == raw
+
+
+@given(st.sets(st.integers(0, 10**25), min_size=1, max_size=40))
+def test_numbers_count_up(numbers: set[int]) -> None:
+    assert list(Vocabulary.from_ids("item", map(str, numbers))) == [str(number) for number in sorted(numbers)]
+    assert list(Vocabulary.from_ids("item", numbers, "integer")) == sorted(numbers)
+
+
+@given(st.lists(raw_ids, min_size=1, max_size=30, unique=True), st.data())
+def test_take_is_the_vocabulary_of_a_subset(ids: list[str], data: st.DataObject) -> None:
+    vocabulary = Vocabulary.from_ids("user", ids).with_titles({raw: raw * 2 for raw in ids[::2]})
+    chosen = sorted(data.draw(st.sets(st.sampled_from(range(len(ids))))))
+    taken = vocabulary.take(np.array(chosen, dtype=np.int64))
+    assert taken.texts == [vocabulary.texts[index] for index in chosen]
+    assert [taken.title_of(place) for place in range(len(taken))] == [vocabulary.title_of(index) for index in chosen]
+
+
+def test_leading_zeros_and_types_are_kept() -> None:
+    assert list(Vocabulary.from_ids("user", ["007", "7"])) == ["7", "007"]
+    typed = Vocabulary.from_ids("user", [7], "integer")
+    assert typed.id_of(0) == 7
+    assert typed.index_of("7") == typed.index_of(7) == 0
+
+
+def test_an_unknown_id_offers_the_nearest() -> None:
+    vocabulary = Vocabulary.from_ids("user", ["alice", "bob"])
+    with pytest.raises(DataError, match=r"unknown user 'alise' among 2; did you mean 'alice'\?"):
+        vocabulary.index_of("alise")
+    assert "alice" in vocabulary
+    assert "alise" not in vocabulary
