@@ -20,6 +20,7 @@ def evaluation(values, degrees):
         ks=(20,),
         user_idx=np.arange(len(values)),
         train_degrees=np.asarray(degrees),
+        all_degrees=np.asarray(degrees) + 1,
         values={"recall@20": np.asarray(values, dtype=float)},
         coverage={"coverage@20": 0.5},
         left_out={"without_relevant": 3, "without_train": 1},
@@ -76,7 +77,7 @@ def test_groups_of_equal_interactions():
 
 def test_groups_of_given_bounds():
     told = evaluation([0.0, 0.2, 0.4, 1.0], [34, 35, 64, 600])
-    groups = told.groups(bounds=(35, 65, 114))
+    groups = told.groups(bounds=(34, 64, 113))
     assert [(g.at_least, g.at_most, g.users) for g in groups] == [
         (0, 34, 1),
         (35, 64, 2),
@@ -86,6 +87,7 @@ def test_groups_of_given_bounds():
     assert groups[1].means["recall@20"] == pytest.approx(0.3)
     assert groups[2].means == {}
     assert [g.users for g in told.groups(bounds=(1_000,))] == [4]
+    assert [g.users for g in told.groups(bounds=(34, 64), count="all")] == [0, 2, 2]
     for bounds in ((), (0, 5), (5, 5), (9, 4)):
         with pytest.raises(ConfigError, match="group bounds"):
             told.groups(bounds=bounds)
@@ -101,6 +103,11 @@ def test_groups_hold_every_user_once(degrees, n_groups):
     assert sum(g.interactions for g in groups) == sum(degrees)
     whole = sum(g.users * g.means["recall@20"] for g in groups) / len(degrees)
     assert whole == pytest.approx(told.means["recall@20"])
+
+
+def test_groups_need_a_known_count():
+    with pytest.raises(ConfigError, match="expected 'train' or 'all'"):
+        evaluation([0.5], [1]).groups(count="test")
 
 
 def test_one_group_at_least():

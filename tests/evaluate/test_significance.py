@@ -24,6 +24,7 @@ def evaluation(values, user_idx=None, **change):
         "ks": (20,),
         "user_idx": user_idx,
         "train_degrees": np.ones(len(values), dtype=np.int64),
+        "all_degrees": np.ones(len(values), dtype=np.int64),
         "values": {"recall@20": np.asarray(values, dtype=float), "popularity@20": np.ones(len(values))},
     }
     return Evaluation(**{**fields, **change})

@@ -91,7 +91,7 @@ def test_chunks_do_not_change_a_bit(n_users, n_items, dim):
         assert torch.equal(best.scores, whole.scores)
     shuffled = np.random.default_rng(1).permutation(n_users)
     assert torch.equal(top_k(scorer, shuffled, mask, 20, chunk=7).scores, whole.scores[shuffled])
-    for user in range(0, n_users, 7):  # one user asked alone gets the very same bits
+    for user in range(0, n_users, 29):  # one user asked alone gets the very same bits
         assert torch.equal(top_k(scorer, users[[user]], mask, 20).scores, whole.scores[[user]])
 
 

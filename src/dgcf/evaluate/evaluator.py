@@ -69,6 +69,7 @@ class Evaluator:
         self._train = splits.train
         self._relevant = splits.validation if split == "validation" else splits.test
         self._masked = splits.train if mask == "train" else splits.train.union(splits.validation)
+        self._all_degrees = splits.train.union(splits.validation, splits.test).user_degrees
         self._choose_users(cold_users)
 
     def _choose_users(self, cold_users: bool) -> None:
@@ -106,6 +107,7 @@ class Evaluator:
             ks=self.ks,
             user_idx=users,
             train_degrees=self._train.user_degrees[users],
+            all_degrees=self._all_degrees[users],
             values=values,
             coverage={f"coverage@{k}": coverage(ranked, n_items, k) for k in self.ks},
             left_out=self._left_out,

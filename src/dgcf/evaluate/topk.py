@@ -179,12 +179,14 @@ def _buffer(block: Tensor, n: int, n_items: int, k: int, width: int, memory: int
     small = (padded // width + k * width) * (block.element_size() + 8)
     per_user = padded * block.element_size() + 2 * small
     if chunk is None:
-        chunk = min((memory - held) // per_user, 2 * len(block))  # more gains nothing and leaves the caches
+        chunk = (memory - held) // per_user
         if chunk < 1:
             raise ConfigError(
                 f"ranking {n_items} items needs at least {held + per_user} bytes, but memory is {memory}; "
                 f"raise it, or lower block (now {len(block)})."
             )
+        if not block.is_cuda:
+            chunk = min(chunk, 2 * len(block))  # more gains nothing there and leaves the caches
     rows = min(_at_least_one("chunk", chunk), n)
     return torch.full((rows, padded), float("-inf"), dtype=block.dtype, device=block.device)
 
@@ -230,11 +232,12 @@ def _first(values: Tensor, k: int) -> Tensor:
     """Columns (n, k) of the k largest of each row of ``values`` (n, m), largest first, left before right."""
     top = values.topk(k, dim=1)
     column = top.indices.sort(1).values
-    kept = values.gather(1, column)
-    column = column.gather(1, kept.sort(dim=1, descending=True, stable=True).indices)
-    # topk keeps an arbitrary few of those that equal the last: where it had a choice, choose again
-    choice = (values >= top.values[:, -1:]).sum(1) > k
+    last = top.values[:, -1:]
+    # topk keeps an arbitrary few of those that equal the last: where it had a choice, take the leftmost
+    choice = (values >= last).sum(1) > k
     if bool(choice.any()):
-        again = values[choice].sort(dim=1, descending=True, stable=True).indices
-        column[choice] = again[:, :k]
-    return column
+        above, equal = values[choice] > last[choice], values[choice] == last[choice]
+        equal &= equal.cumsum(1) <= k - above.sum(1, keepdim=True)
+        column[choice] = (above | equal).nonzero()[:, 1].view(-1, k)
+    best_first = values.gather(1, column).sort(dim=1, descending=True, stable=True).indices
+    return column.gather(1, best_first)
