@@ -1,0 +1,72 @@
+"""The parts that graph models are built from: locality gates, the stack of propagation layers, the read-out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from dgcf.graph import Propagation
+from dgcf.models.base import DropSchedule, xavier_uniform
+
+Readout = Literal["mean", "last"]
+READOUTS: tuple[Readout, ...] = ("mean", "last")
+Gate = Callable[[int, Tensor], Tensor]
+
+
+class LocalityGates(nn.Module):
+    """How much of a node is let out, per node and layer: ``x ↦ α ⊙ x`` with ``α = σ(w)``, w (n_gates, N).
+
+    Section 4 of the paper (LA layer). One gate vector per layer, or one for all of them (``shared``, DGCF-sl). The
+    paper does not say how w starts; as in the authors' code it is Xavier on an N × 1 matrix, so α starts near ½.
+    """
+
+    def __init__(self, n_nodes: int, layers: int, *, shared: bool = False, seed: int = 0) -> None:
+        super().__init__()
+        n_gates = 1 if shared else layers
+        drawn = [xavier_uniform(f"gates.{gate}", n_nodes, 1, seed).squeeze(1) for gate in range(n_gates)]
+        self.logits = nn.Parameter(torch.stack(drawn))
+
+    def forward(self, layer: int, x: Tensor) -> Tensor:
+        """(N, dim) → (N, dim); ``layer`` counts from 0."""
+        return torch.sigmoid(self.logits[layer % len(self.logits)]).unsqueeze(1) * x
+
+    def alpha(self) -> Tensor:
+        """(n_gates, N): the gates themselves, each in (0, 1)."""
+        return torch.sigmoid(self.logits.detach())
+
+
+class IdentityGates(nn.Module):
+    """Everything is let out: what is left of the gates in DGCF-chp."""
+
+    def forward(self, layer: int, x: Tensor) -> Tensor:
+        return x
+
+
+def propagate(
+    x: Tensor,
+    propagation: Propagation,
+    layers: int,
+    *,
+    readout: Readout = "mean",
+    gate: Gate | None = None,
+    rows: Tensor | None = None,
+    drop: DropSchedule | None = None,
+) -> Tensor:
+    """``E⁽ˡ⁾ = M (α⁽ˡ⁾ ⊙ E⁽ˡ⁻¹⁾)`` for l = 1 … layers, then the mean of ``E⁽⁰⁾ … E⁽ᴸ⁾`` or ``E⁽ᴸ⁾`` alone.
+
+    ``x``: E⁽⁰⁾, (N, dim). With ``rows`` the last layer is computed for those rows only. Their values are the same
+    to the last bit: each row of M x is summed on its own, and the layers are added in the same order.
+    """
+    total = x
+    for layer in range(layers):
+        last = layer == layers - 1
+        inner = x if gate is None else gate(layer, x)
+        x = propagation.apply(inner, rows=rows if last else None, drop=None if drop is None else drop.at(layer))
+        if last and rows is not None:
+            # Summed first and gathered once: the adjoint of a gather fills a whole (N, dim) matrix.
+            total = total.index_select(0, rows)
+        total = total + x
+    return x if readout == "last" else total / (layers + 1)

@@ -1,0 +1,53 @@
+"""LightGCN: propagation over the user–item graph and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dgcf.config import require_one_of, require_range
+from dgcf.graph import Propagation, PropagationSpec
+from dgcf.models.base import DropSchedule, GraphModel
+from dgcf.models.layers import READOUTS, Readout, propagate
+from dgcf.models.limits import MAX_DIM, MAX_LAYERS
+
+
+@dataclass(frozen=True)
+class LightGCNConfig:
+    """What shapes a LightGCN."""
+
+    dim: int = 64
+    """Width of the embeddings."""
+    layers: int = 3
+    """Depth: how many times what a node knows is passed on."""
+    readout: Readout = "mean"
+    """What is ranked: the ``mean`` of all layers, or the ``last`` one alone."""
+
+    def __post_init__(self) -> None:
+        require_range("dim", self.dim, 1, MAX_DIM)
+        require_range("layers", self.layers, 1, MAX_LAYERS)
+        require_one_of("readout", self.readout, READOUTS)
+
+    def spec(self) -> PropagationSpec:
+        """The operator that this model propagates with: the normalised user–item graph alone."""
+        return PropagationSpec.preset("lightgcn")
+
+
+class LightGCN(GraphModel):
+    """LightGCN (He et al., SIGIR 2020).
+
+    ``E⁽ˡ⁾ = L E⁽ˡ⁻¹⁾``, ``L = D^-½ A D^-½``, read out as ``mean(E⁽⁰⁾ … E⁽ᴸ⁾)``. Shapes: E (N, dim).
+    """
+
+    def __init__(self, n_users: int, n_items: int, config: LightGCNConfig, seed: int = 0) -> None:
+        super().__init__(n_users, n_items, config.dim, seed)
+        self.config = config
+
+    def forward(
+        self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None
+    ) -> Tensor:
+        assert propagation is not None
+        return propagate(
+            self.layer0, propagation, self.config.layers, readout=self.config.readout, rows=rows, drop=drop
+        )

@@ -1,0 +1,163 @@
+"""What every model of the catalogue must do, and what tells the variants apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from dgcf.errors import ConfigError
+from dgcf.graph import Propagation, build_propagation
+from dgcf.models import CATALOG, DGCF, DGCFConfig, DropSchedule, GraphModel, LightGCN, LightGCNConfig, entry
+from dgcf.models.layers import LocalityGates
+from dgcf.random import permutation, uniform
+
+
+def random_matrix(seed: int, n_users: int = 9, n_items: int = 12, density: float = 0.3) -> csr_array:
+    drawn = uniform(seed, "test/matrix", n_users * n_items).reshape(n_users, n_items) < density
+    drawn[0, 0] = True
+    return csr_array(drawn.astype(float))
+
+
+def build(name: str, matrix: csr_array, seed: int = 0, **more: Any) -> tuple[GraphModel, Propagation | None]:
+    found = entry(name)
+    known = {"dim": 4, "layers": 3, **more}
+    config = replace(found.config, **{key: value for key, value in known.items() if key in found.keys})
+    spec = config.spec()
+    return found.build(*matrix.shape, config, seed), None if spec is None else build_propagation(matrix, spec)
+
+
+def float64(model: GraphModel, propagation: Propagation | None) -> tuple[GraphModel, Propagation | None]:
+    return model.double(), None if propagation is None else propagation.to(dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+class TestContract:
+    def test_shapes(self, name: str) -> None:
+        model, propagation = build(name, random_matrix(0))
+        assert model(propagation).shape == (21, 4)
+        found = model.embed(propagation)
+        assert found.users.shape == (9, 4)
+        assert found.items.shape == (12, 4)
+        assert not found.users.requires_grad
+
+    @pytest.mark.parametrize("readout", ["mean", "last"])
+    @pytest.mark.parametrize("dropout", [0.0, 0.4])
+    def test_rows_are_those_of_the_whole_to_the_last_bit(self, name: str, readout: str, dropout: float) -> None:
+        model, propagation = build(name, random_matrix(1, 40, 60), dim=16, readout=readout)
+        drop = DropSchedule(dropout, seed=3, step=5)
+        rows = torch.tensor(permutation(2, "test/rows", 100)[:31])
+        assert torch.equal(model(propagation, rows=rows, drop=drop), model(propagation, drop=drop)[rows])
+
+    def test_gradient_through_rows_is_that_of_the_whole(self, name: str) -> None:
+        model, propagation = float64(*build(name, random_matrix(1, 20, 30)))
+        rows = torch.tensor([0, 7, 21, 49])
+        weights = torch.arange(16.0, dtype=torch.float64).reshape(4, 4)
+        gradients = []
+        for final in (model(propagation, rows=rows), model(propagation)[rows]):
+            parameters = list(model.parameters())
+            gradients.append(torch.autograd.grad((final * weights).sum(), parameters))
+        for restricted, whole in zip(*gradients, strict=True):
+            torch.testing.assert_close(restricted, whole, rtol=1e-13, atol=1e-13)
+
+    def test_gradcheck(self, name: str) -> None:
+        model, propagation = float64(*build(name, random_matrix(2, 5, 6), dim=2, layers=2))
+        rows = torch.tensor([0, 3, 4, 9])
+        names = [key for key, _ in model.named_parameters()]
+
+        def final(*parameters: Tensor) -> Tensor:
+            given = dict(zip(names, parameters, strict=True))
+            result = torch.func.functional_call(model, given, (propagation, rows, DropSchedule(0.3, 1, 2)))
+            assert isinstance(result, Tensor)
+            return result
+
+        assert torch.autograd.gradcheck(final, tuple(model.parameters()))
+
+    def test_the_seed_and_nothing_else_decides_the_start(self, name: str) -> None:
+        first, again, other = (build(name, random_matrix(0), seed)[0].state_dict() for seed in (7, 7, 8))
+        assert all(torch.equal(first[key], again[key]) for key in first)
+        assert not any(torch.equal(first[key], other[key]) for key in first)
+
+
+def test_layer0_starts_xavier_uniform_for_users_and_items_apart() -> None:
+    model = LightGCN(300, 700, LightGCNConfig(dim=100))
+    for block, rows in ((model.layer0[:300], 300), (model.layer0[300:], 700)):
+        bound = np.sqrt(6 / (rows + 100))
+        assert block.abs().max().item() == pytest.approx(bound, rel=1e-3)
+        assert block.std().item() == pytest.approx(bound / np.sqrt(3), rel=1e-2)
+
+
+def test_gates_start_near_a_half_and_are_one_per_layer_unless_shared() -> None:
+    own, shared = (LocalityGates(500, 3, shared=shared) for shared in (False, True))
+    assert own.alpha().shape == (3, 500)
+    assert shared.alpha().shape == (1, 500)
+    assert (own.alpha() - 0.5).abs().max() < 0.03
+    assert not torch.equal(own.logits[0], own.logits[1])
+    x = torch.ones(500, 2)
+    assert torch.equal(shared(0, x), shared(2, x))
+    assert not torch.equal(own(0, x), own(2, x))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 4), st.sampled_from(["mean", "last"]))
+def test_without_gates_cross_hop_and_self_term_dgcf_is_lightgcn_bit_for_bit(
+    seed: int, layers: int, readout: Any
+) -> None:
+    matrix = random_matrix(seed)
+    stripped = DGCFConfig(dim=4, layers=layers, readout=readout, gates="none", cross="none", self_loop=False)
+    light = LightGCNConfig(dim=4, layers=layers, readout=readout)
+    ours, theirs = DGCF(9, 12, stripped, seed), LightGCN(9, 12, light, seed)
+    of_ours = ours(build_propagation(matrix, stripped.spec()))
+    of_theirs = theirs(build_propagation(matrix, light.spec()))
+    assert torch.equal(of_ours, of_theirs)
+    gradients = [
+        torch.autograd.grad(final.square().sum(), [m.layer0])[0] for final, m in ((of_ours, ours), (of_theirs, theirs))
+    ]
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("part", [{"gates": "per-layer"}, {"cross": "filtered"}, {"self_loop": True}])
+def test_each_part_of_dgcf_alone_makes_a_difference(part: dict[str, Any]) -> None:
+    matrix = random_matrix(4)
+    stripped: dict[str, Any] = {"dim": 4, "gates": "none", "cross": "none", "self_loop": False, "epsilon": 0.05}
+    without, having = DGCFConfig(**stripped), DGCFConfig(**{**stripped, **part})
+    finals = [DGCF(9, 12, config)(build_propagation(matrix, config.spec())) for config in (without, having)]
+    assert not torch.allclose(*finals)
+
+
+@pytest.mark.parametrize("name", ["dgcf", "dgcf-chp", "dgcf-la", "dgcf-sl"])
+def test_the_self_term_stays_in_every_variant_unless_switched_off(name: str) -> None:
+    config = entry(name).config
+    assert config.spec().self_loop
+    assert not replace(config, self_loop=False).spec().self_loop
+
+
+def test_variants_are_the_same_class_with_other_settings() -> None:
+    changed = {
+        name: {key for key in entry(name).keys if getattr(entry(name).config, key) != getattr(DGCFConfig(), key)}
+        for name in ("dgcf-chp", "dgcf-la", "dgcf-sl")
+    }
+    assert changed == {"dgcf-chp": {"gates"}, "dgcf-la": {"cross"}, "dgcf-sl": {"gates"}}
+    assert entry("dgcf-chp").config.spec().cross == "filtered"
+    assert {entry(name).build for name in changed} == {DGCF}
+
+
+def test_drop_edges_are_drawn_at_each_layer_or_once_a_step() -> None:
+    per_layer, per_step = DropSchedule(0.1, 1, 2), DropSchedule(0.1, 1, 2, per_layer=False)
+    assert per_layer.at(0) != per_layer.at(1)
+    assert per_step.at(0) == per_step.at(1)
+    assert DropSchedule(0.0, 1, 2).at(0) is None
+
+
+def test_an_unknown_model_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"there is no model 'lightgnc'; did you mean 'lightgcn'\?"):
+        entry("lightgnc")
+    with pytest.raises(ConfigError, match="there are dgcf, dgcf-chp"):
+        entry("zzzzzzz")
