@@ -1,0 +1,26 @@
+"""The train room: a model, a dataset and settings in; a trained model, its record and its run folder out."""
+
+from dgcf.train.config import TrainConfig
+from dgcf.train.fit import Trained, build, load, pick_device, train
+from dgcf.train.observer import EpochReport, Observer, PlainLines
+from dgcf.train.recipe import Recipe, resolve
+from dgcf.train.run import Run
+from dgcf.train.trainer import DivergedError, Trainer, Validate
+
+__all__ = [
+    "DivergedError",
+    "EpochReport",
+    "Observer",
+    "PlainLines",
+    "Recipe",
+    "Run",
+    "TrainConfig",
+    "Trained",
+    "Trainer",
+    "Validate",
+    "build",
+    "load",
+    "pick_device",
+    "resolve",
+    "train",
+]

@@ -1,0 +1,67 @@
+"""How a model is trained: the settings of the one training loop, apart from device and seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dgcf.config import require_one_of, require_range
+from dgcf.train.losses import LOSSES, LossName
+from dgcf.train.sampler import SAMPLERS, Sampling
+
+WHOLE = 2**31
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of the training loop; the defaults suit an unknown dataset."""
+
+    learning_rate: float = 1e-3
+    """Adam's step size."""
+    l2: float = 1e-3
+    """λ: adds λ · ½ Σ‖e‖² / batch over the layer-0 rows of the batch's users, positives and negatives."""
+    batch_size: int = 2048
+    """Training pairs in one step."""
+    epochs: int = 1000
+    """The most epochs; without a validation split, exactly as many."""
+    min_epochs: int = 50
+    """Evaluations up to this epoch never use up patience: they may be on the popularity plateau."""
+    patience: int = 20
+    """Stop after that many evaluations without a better value; 0 never stops early."""
+    evaluate_every: int = 5
+    """Epochs from one validation to the next."""
+    metric: str = "recall@20"
+    """The validation metric that picks the best epoch."""
+    edge_dropout: float = 0.0
+    """Share of the propagation's entries left out of each training step, the rest scaled up by 1/(1−p)."""
+    dropout_draws: Literal["layer", "step"] = "layer"
+    """Each ``layer`` draws its own (the paper), or all layers of a ``step`` share one draw (the authors' code)."""
+    loss: LossName = "bpr"
+    """``bpr``, or ``softmax``: sampled softmax on cosines."""
+    sampler: Sampling = "interaction"
+    """``interaction``: each training pair once an epoch; ``user``: uniform users, one positive each."""
+    temperature: float = 0.2
+    """τ of the softmax loss: the lower, the more the hardest negatives count."""
+    negatives: int | None = None
+    """Items a pair is compared with: its own for ``bpr`` (1 unless set), the whole batch's for ``softmax`` (1024)."""
+
+    def __post_init__(self) -> None:
+        require_one_of("loss", self.loss, LOSSES)
+        require_one_of("sampler", self.sampler, SAMPLERS)
+        require_one_of("dropout_draws", self.dropout_draws, ("layer", "step"))
+        require_range("learning_rate", self.learning_rate, 0, 10)
+        require_range("l2", self.l2, 0, 1e6)
+        require_range("temperature", self.temperature, 0, 1e3, open_low=True)
+        require_range("edge_dropout", self.edge_dropout, 0, 0.99)
+        for name in ("batch_size", "epochs", "evaluate_every"):
+            require_range(name, getattr(self, name), 1, WHOLE)
+        for name in ("min_epochs", "patience"):
+            require_range(name, getattr(self, name), 0, WHOLE)
+        require_range("negatives", self.n_negatives, 1, WHOLE)
+
+    @property
+    def n_negatives(self) -> int:
+        """``negatives``, or the number that suits the loss."""
+        if self.negatives is not None:
+            return self.negatives
+        return 1 if self.loss == "bpr" else 1024

@@ -1,0 +1,103 @@
+"""Who watches the training: the loop tells an observer what happens, and never prints by itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TextIO
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One epoch, as it ended. ``validation`` is empty where the epoch was not evaluated."""
+
+    epoch: int
+    epochs: int
+    loss: float
+    seconds: float
+    pairs: int
+    metric: str
+    best: float | None
+    best_epoch: int
+    validation: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def pairs_per_second(self) -> float:
+        return self.pairs / self.seconds if self.seconds > 0 else 0.0
+
+    def line(self) -> str:
+        """The epoch in one line of text."""
+        words = [f"epoch {self.epoch}/{self.epochs}", f"loss {self.loss:.4f}"]
+        if self.metric in self.validation:
+            words.append(f"validation {self.metric} {self.validation[self.metric]:.4f}")
+        if self.best is not None:
+            words.append(f"best {self.best:.4f} at {self.best_epoch}")
+        return "  ".join([*words, f"{self.pairs_per_second:,.0f} pairs/s"])
+
+
+class Observer:
+    """Hears everything and does nothing; subclasses override what they care for."""
+
+    def note(self, text: str) -> None:
+        """Something that the person should know, in one sentence."""
+
+    def epoch_began(self, epoch: int, epochs: int, batches: int, done: int) -> None:
+        """An epoch begins, or goes on after ``done`` of its ``batches``."""
+
+    def batch_done(self) -> None:
+        """One more batch of the epoch is done."""
+
+    def epoch_ended(self, report: EpochReport) -> None:
+        """An epoch ended, validation included."""
+
+    def finished(self, reason: str) -> None:
+        """Training is over, for a reason given in words."""
+
+
+class PlainLines(Observer):
+    """Plain lines for logs and pipes: notes, and each epoch that was evaluated."""
+
+    def __init__(self, stream: TextIO | None = None, *, every_epoch: bool = False) -> None:
+        self.stream = sys.stderr if stream is None else stream
+        self.every_epoch = every_epoch
+
+    def _print(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+    def note(self, text: str) -> None:
+        self._print(f"note: {text}")
+
+    def epoch_ended(self, report: EpochReport) -> None:
+        if self.every_epoch or report.validation or report.epoch == report.epochs:
+            self._print(report.line())
+
+    def finished(self, reason: str) -> None:
+        self._print(reason)
+
+
+class Several(Observer):
+    """Passes everything on to several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self.observers = observers
+
+    def note(self, text: str) -> None:
+        for observer in self.observers:
+            observer.note(text)
+
+    def epoch_began(self, epoch: int, epochs: int, batches: int, done: int) -> None:
+        for observer in self.observers:
+            observer.epoch_began(epoch, epochs, batches, done)
+
+    def batch_done(self) -> None:
+        for observer in self.observers:
+            observer.batch_done()
+
+    def epoch_ended(self, report: EpochReport) -> None:
+        for observer in self.observers:
+            observer.epoch_ended(report)
+
+    def finished(self, reason: str) -> None:
+        for observer in self.observers:
+            observer.finished(reason)

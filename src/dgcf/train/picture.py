@@ -1,0 +1,34 @@
+"""The picture of a run: training loss and the validation metric against epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dgcf.files import whole_file
+
+
+def draw_curves(metrics: Sequence[Mapping[str, Any]], metric: str, target: Path) -> str | None:
+    """Write the picture; where matplotlib is not installed give a note in place of it."""
+    try:
+        from matplotlib.figure import Figure  # no pyplot: no display is needed and no global state is left
+    except ImportError:
+        return "no picture of the curves: install matplotlib for one (pip install 'dgcf[plots]')."
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([line["epoch"] for line in metrics], [line["loss"] for line in metrics], color="tab:gray", label="loss")
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("training loss")
+    evaluated = [line for line in metrics if metric in line]
+    if evaluated:
+        right = axes.twinx()
+        values = [line[metric] for line in evaluated]
+        right.plot([line["epoch"] for line in evaluated], values, color="tab:blue", marker=".", label=metric)
+        right.set_ylabel(f"validation {metric}")
+        best = max(evaluated, key=lambda line: line[metric])
+        right.axvline(best["epoch"], color="tab:blue", linestyle=":")
+        right.set_title(f"best {metric} {best[metric]:.4f} at epoch {best['epoch']}")
+    with whole_file(target) as beside:
+        figure.savefig(beside, format="png", dpi=120)
+    return None

@@ -1,0 +1,79 @@
+"""Named settings: what the paper says, and what its authors' code does, for each dataset and model.
+
+A preset is a mapping of settings. What the paper leaves open (batch size, how often to evaluate, the baselines'
+depth) is chosen on the validation split, never on the test split; ``docs/training.md`` tells how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dgcf.errors import ConfigError, did_you_mean
+
+Settings = Mapping[str, Any]
+
+# Section 5 and appendix of the paper: layers, learning rate, λ, width and ε of DGCF.
+DGCF_BY_DATASET: Mapping[str, Settings] = {
+    "ml-100k": {"layers": 3, "learning_rate": 1e-3, "l2": 1e-2, "dim": 128, "epsilon": 0.006},
+    "ml-1m": {"layers": 2, "learning_rate": 1e-3, "l2": 1e-2, "dim": 64, "epsilon": 0.001},
+    "amazon-movies-tv": {"layers": 4, "learning_rate": 1e-4, "l2": 1e-2, "dim": 128, "epsilon": 0.003},
+    "gowalla": {"layers": 3, "learning_rate": 1e-4, "l2": 1e-3, "dim": 128, "epsilon": 0.004},
+}
+ALIASES: Mapping[str, str] = {"amazon": "amazon-movies-tv"}
+
+# Both presets: drop-edge at 0.1, validation on Recall@20.
+PAPER_DGCF: Settings = {"edge_dropout": 0.1, "loss": "bpr", "readout": "mean"}
+# The paper stops after 5 evaluations without growth and does not say how often it evaluates. Every epoch, that ends
+# on the popularity plateau of the first epochs; so evaluations are sparser and patience starts later.
+PAPER_LOOP: Settings = {"batch_size": 1024, "epochs": 1000, "min_epochs": 50, "evaluate_every": 5, "patience": 5}
+# The authors' code, read literally: no I, one drop per step, users drawn uniformly, an evaluation each epoch.
+OFFICIAL_DGCF: Settings = {
+    "self_loop": False,
+    "cross_below_one": True,
+    "edge_dropout": 0.1,
+    "dropout_draws": "step",
+}
+OFFICIAL_LOOP: Settings = {
+    "sampler": "user",
+    "batch_size": 1024,
+    "epochs": 1000,
+    "min_epochs": 0,
+    "evaluate_every": 1,
+    "patience": 5,
+}
+# The paper's baselines: lr 1e-3 and λ 1e-5 (Gowalla: 1e-4 and 1e-3), the best of one to four layers.
+BASELINE: Settings = {"learning_rate": 1e-3, "l2": 1e-5, "layers": 3}
+BASELINE_BY_DATASET: Mapping[str, Settings] = {"gowalla": {"learning_rate": 1e-4, "l2": 1e-3}}
+
+PRESETS: Mapping[str, str] = {
+    "paper": "the paper's settings, its propagation L + Lc + I, each interaction once an epoch",
+    "official-code": "the authors' code, literally: no I, users drawn uniformly, an evaluation each epoch",
+    "plain": "the library's own defaults, whatever the dataset",
+}
+
+
+def preset_settings(preset: str, model: str, dataset: str) -> dict[str, Any]:
+    """The settings of a preset for a model on a dataset, which may hold keys that this model does not have."""
+    if preset not in PRESETS:
+        hint = did_you_mean(preset, PRESETS) or f"; there are {', '.join(PRESETS)}."
+        raise ConfigError(f"there is no preset {preset!r}{hint}")
+    if preset == "plain":
+        return {}
+    family = family_of(dataset)
+    is_dgcf = model.startswith("dgcf")
+    loop = PAPER_LOOP if preset == "paper" else OFFICIAL_LOOP
+    if not is_dgcf:
+        return {**loop, **_width(family), **BASELINE, **BASELINE_BY_DATASET.get(family, {})}
+    own = PAPER_DGCF if preset == "paper" else OFFICIAL_DGCF
+    return {**loop, "l2": 1e-2, **own, **DGCF_BY_DATASET.get(family, {})}
+
+
+def family_of(dataset: str) -> str:
+    """``deoscirec/ml-100k``, ``paper/ml-100k`` and ``ml-100k`` are one family: the last part of the name."""
+    last = dataset.rstrip("/").rpartition("/")[2]
+    return ALIASES.get(last, last)
+
+
+def _width(family: str) -> dict[str, Any]:
+    return {key: value for key, value in DGCF_BY_DATASET.get(family, {}).items() if key == "dim"}

@@ -1,0 +1,166 @@
+"""Training batches: positives from the interactions, negatives exactly uniform over what a user does not have.
+
+Every draw is a pure function of (seed, epoch, batch), so a run that stops anywhere goes on with the batch that it
+would have had, and no state of a generator needs to be saved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dgcf.data.pairs import Pairs
+from dgcf.errors import DataError
+from dgcf.random import bits, permutation, uniform
+
+Sampling = Literal["interaction", "user"]
+SAMPLERS: tuple[Sampling, ...] = ("interaction", "user")
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's pairs: ``users`` (B,), ``positives`` (B,), and the items they are compared with.
+
+    ``negatives`` is (B, n), each row its user's own, or (K,) when the batch shares them. Shared ones may hold an
+    item that a user has: ``hits`` (2, n_hits) lists such (row of the batch, place among the negatives).
+    """
+
+    users: Tensor
+    positives: Tensor
+    negatives: Tensor
+    hits: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def to(self, device: torch.device) -> Batch:
+        hits = None if self.hits is None else self.hits.to(device)
+        return Batch(self.users.to(device), self.positives.to(device), self.negatives.to(device), hits)
+
+
+class NonItems:
+    """For each user the items without a training pair, ascending: found by rank, in one binary search.
+
+    Below the k-th positive p_k of a user (k from 0) lie p_k − k non-items. So the r-th non-item is r plus the number
+    of positives with p_k − k ≤ r. Laid end to end, ``user · (n_items + 1) + p_k − k`` is ascending over all users,
+    and one ``searchsorted`` answers a whole batch: exact, with one draw each, and nothing is ever rejected.
+    """
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.n_items, self.indptr = pairs.n_items, pairs.indptr
+        self.count: Ints = pairs.n_items - pairs.user_degrees
+        place = np.arange(len(pairs)) - np.repeat(pairs.indptr[:-1], pairs.user_degrees)
+        self._keys: Ints = pairs.user_idx * (pairs.n_items + 1) + pairs.indices - place
+
+    def at(self, users: Ints, rank: Ints) -> Ints:
+        """The ``rank``-th (from 0) non-item of each user; shapes broadcast."""
+        below = np.searchsorted(self._keys, users * (self.n_items + 1) + rank, side="right")
+        return rank + below - self.indptr[users]
+
+    def draw(self, users: Ints, per_user: int, seed: int, position: int) -> Ints:
+        """(len(users), per_user): uniform non-items of each user, drawn with replacement."""
+        drawn = uniform(seed, "negatives", len(users) * per_user, position).reshape(len(users), per_user)
+        return self.at(users[:, None], (drawn * self.count[users][:, None]).astype(np.int64))
+
+
+class Sampler:
+    """The batches of an epoch, by number.
+
+    ``interaction``: each training pair once an epoch, in a new random order (the paper: "each interaction a
+    positive"). ``user``: each batch draws its users uniformly, without repeats while there are enough, and one
+    positive of each; ``n_pairs // batch_size + 1`` batches an epoch (the authors' code).
+
+    ``shared`` asks for that many distinct negatives for the whole batch in place of ``per_pair`` for each pair.
+    A user who has every item has no negative: such users are left out, and ``skipped_users`` says how many.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        batch_size: int,
+        *,
+        sampling: Sampling = "interaction",
+        per_pair: int = 1,
+        shared: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.pairs, self.batch_size, self.sampling, self.seed = pairs, batch_size, sampling, seed
+        self.per_pair, self.shared = per_pair, None if shared is None else min(shared, pairs.n_items)
+        self.non_items = NonItems(pairs)
+        full = self.non_items.count == 0
+        self.skipped_users = int(np.count_nonzero(full & (pairs.user_degrees > 0)))
+        self._users: Ints = np.flatnonzero(~full & (pairs.user_degrees > 0))
+        if len(self._users) == 0:
+            raise DataError(
+                f"none of the {pairs.n_users:,} users has both an item and a missing item in training, so there is "
+                "nothing to compare; give more data, or check that the split is not empty."
+            )
+        pair_user = pairs.user_idx
+        kept = slice(None) if self.skipped_users == 0 else ~full[pair_user]
+        self._pair_user: Ints = pair_user[kept]
+        self._pair_item: Ints = pairs.indices[kept].astype(np.int64)
+        self._order: tuple[int, Ints] | None = None
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self._pair_user)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        if self.sampling == "user":
+            return self.n_pairs // self.batch_size + 1
+        return -(-self.n_pairs // self.batch_size)
+
+    @property
+    def pairs_per_epoch(self) -> int:
+        """Positives seen in one epoch."""
+        return self.n_pairs if self.sampling == "interaction" else self.batches_per_epoch * self.batch_size
+
+    def batch(self, epoch: int, number: int) -> Batch:
+        """Batch ``number`` (from 0) of an epoch (from 1)."""
+        position = epoch * self.batches_per_epoch + number
+        users, positives = self._shuffled(epoch, number) if self.sampling == "interaction" else self._by_user(position)
+        if self.shared is None:
+            negatives, hits = self.non_items.draw(users, self.per_pair, self.seed, position), None
+        else:
+            negatives = self._shared_negatives(position, self.shared)
+            hits = torch.from_numpy(self._hits(users, negatives))
+        return Batch(torch.from_numpy(users), torch.from_numpy(positives), torch.from_numpy(negatives), hits)
+
+    def _shuffled(self, epoch: int, number: int) -> tuple[Ints, Ints]:
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, permutation(self.seed, "shuffle", self.n_pairs, epoch)
+        chosen = self._order[1][number * self.batch_size : (number + 1) * self.batch_size]
+        return self._pair_user[chosen], self._pair_item[chosen]
+
+    def _by_user(self, position: int) -> tuple[Ints, Ints]:
+        n = len(self._users)
+        if self.batch_size <= n:
+            chosen = permutation(self.seed, "users", n, position)[: self.batch_size]
+        else:
+            chosen = (uniform(self.seed, "users", self.batch_size, position) * n).astype(np.int64)
+        users = self._users[chosen]
+        place = uniform(self.seed, "positives", len(users), position) * self.pairs.user_degrees[users]
+        return users, self.pairs.indices[self.pairs.indptr[users] + place.astype(np.int64)].astype(np.int64)
+
+    def _shared_negatives(self, position: int, count: int) -> Ints:
+        """``count`` distinct items, every set of them as likely as any other, ascending."""
+        words = bits(self.seed, "shared-negatives", self.pairs.n_items, position)
+        return np.sort(np.argpartition(words, count - 1)[:count])
+
+    def _hits(self, users: Ints, negatives: Ints) -> Ints:
+        """(2, n_hits): where a shared negative is one of the user's own items."""
+        place = np.full(self.pairs.n_items, -1, dtype=np.int64)
+        place[negatives] = np.arange(len(negatives))
+        lengths = self.pairs.user_degrees[users]
+        ends = np.cumsum(lengths)
+        # The users' items laid end to end: each one's start in the pairs, plus 0, 1, … within the user.
+        within = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+        owned = place[self.pairs.indices[np.repeat(self.pairs.indptr[users], lengths) + within]]
+        return np.stack([np.repeat(np.arange(len(users)), lengths), owned])[:, owned >= 0]

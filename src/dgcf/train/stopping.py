@@ -1,0 +1,43 @@
+"""When to stop: the best validation value so far, and how many evaluations have gone by without a better one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class EarlyStopping:
+    """Stops after ``patience`` evaluations without a better value, counted from ``min_epochs`` on.
+
+    A recommender first learns what is popular and then stays there for a while before it learns tastes. A plateau
+    before ``min_epochs`` therefore never counts; the best epoch may still lie there. ``patience`` 0 never stops.
+    """
+
+    patience: int
+    min_epochs: int
+    best: float = float("-inf")
+    best_epoch: int = 0
+    stale: int = 0
+
+    def update(self, epoch: int, value: float) -> bool:
+        """Take in one evaluation; say whether it is the best so far. Ties and not-a-number are no progress."""
+        if value > self.best:
+            self.best, self.best_epoch, self.stale = value, epoch, 0
+            return True
+        if epoch > self.min_epochs:
+            self.stale += 1
+        return False
+
+    @property
+    def exhausted(self) -> bool:
+        return 0 < self.patience <= self.stale
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep; −∞ has no form in JSON, so an empty state says None."""
+        best = self.best if self.best_epoch else None
+        return {"best": best, "best_epoch": self.best_epoch, "stale": self.stale}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.best = float("-inf") if state["best"] is None else float(state["best"])
+        self.best_epoch, self.stale = int(state["best_epoch"]), int(state["stale"])

@@ -1,0 +1,285 @@
+"""The only training loop: batches in, one Adam step each, validation now and then, the best state kept.
+
+It knows neither files nor metrics: whoever starts it passes in how to validate, whom to tell and where to save.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from dgcf.data.pairs import Pairs
+from dgcf.errors import ConfigError, DgcfError, did_you_mean
+from dgcf.graph import Propagation
+from dgcf.models.base import DropSchedule, Embeddings, GraphModel
+from dgcf.random import bits
+from dgcf.train.checkpoint import Checkpoint, adam_tensors, fill_adam, fill_model
+from dgcf.train.config import TrainConfig
+from dgcf.train.losses import bpr, l2_term, sampled_softmax
+from dgcf.train.observer import EpochReport, Observer
+from dgcf.train.sampler import Batch, Sampler
+from dgcf.train.stopping import EarlyStopping
+
+Validate = Callable[[Embeddings], Mapping[str, float]]
+
+
+class DivergedError(DgcfError):
+    """The loss or a gradient is no longer a finite number."""
+
+
+class Keeper(Protocol):
+    """Where the loop leaves its traces; a run folder is one."""
+
+    def record(self, metrics: Mapping[str, Any], seconds: float, validation_seconds: float) -> None:
+        """Keep the metrics of a finished epoch, and the time that training and validation took."""
+        ...
+
+    def due(self) -> bool:
+        """Whether it is time to save again."""
+        ...
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Keep the state, whole."""
+        ...
+
+
+class Trainer:
+    """Trains ``model`` on ``pairs``; ``fit`` runs to the end or to an interruption, from wherever ``restore`` put it.
+
+    ``validate`` maps the ranked embeddings to metrics; without it training takes exactly ``config.epochs`` epochs and
+    the last one counts as best. ``interrupted`` is asked after every step.
+    """
+
+    def __init__(
+        self,
+        model: GraphModel,
+        propagation: Propagation | None,
+        pairs: Pairs,
+        config: TrainConfig,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        validate: Validate | None = None,
+        observer: Observer | None = None,
+        keeper: Keeper | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.device = torch.device(device)
+        self.model = model.to(self.device)
+        self.propagation = propagation
+        self.config, self.seed, self.validate = config, seed, validate
+        self.observer, self.keeper, self.interrupted = observer or Observer(), keeper, interrupted
+        softmax = config.loss == "softmax"
+        self.sampler = Sampler(
+            pairs,
+            config.batch_size,
+            sampling=config.sampler,
+            per_pair=1 if softmax else config.n_negatives,
+            shared=config.n_negatives if softmax else None,
+            seed=seed,
+        )
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+        self.stopping = EarlyStopping(config.patience, config.min_epochs)
+        self.epoch, self.done = 1, 0  # the epoch in progress, and how many of its batches are done
+        self.best: dict[str, Tensor] = {}
+        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._healthy = torch.ones((), dtype=torch.bool, device=self.device)
+        self._drop_seed = int(bits(seed, "edge-dropout", 1)[0] >> 1)
+
+    # -- one step ---------------------------------------------------------------------------------------------------
+
+    def loss(self, batch: Batch, step: int) -> Tensor:
+        """The batch's loss plus λ times its L2 term: a scalar.
+
+        Only the rows that the batch names are computed in the last layer, each of them once.
+        """
+        n_users, size = self.model.n_users, len(batch)
+        items = torch.cat([batch.positives, batch.negatives.flatten()]) + n_users
+        nodes = torch.cat([batch.users, items])
+        times = torch.bincount(nodes, minlength=self.model.n_nodes)
+        rows = times.nonzero().squeeze(1)
+        place = (torch.cumsum(times > 0, dim=0) - 1)[nodes]  # where each node's row lies among ``rows``
+        final = self.model(self.propagation, rows=rows, drop=self._drop(step))
+        taken = torch.nn.functional.embedding(place, final)  # its adjoint sums repeats in a fixed order
+        users, positives, negatives = taken[:size], taken[size : 2 * size], taken[2 * size :]
+        if self.config.loss == "softmax":
+            value = sampled_softmax(users, positives, negatives, self.config.temperature, batch.hits)
+        else:
+            value = bpr(users, positives, negatives.view(size, -1, negatives.shape[1]))
+        if self.config.l2 == 0:
+            return value
+        return value + self.config.l2 * l2_term(self.model.ego(rows), times[rows], size)
+
+    def _drop(self, step: int) -> DropSchedule | None:
+        p = self.config.edge_dropout
+        if p == 0:
+            return None
+        return DropSchedule(p, self._drop_seed, step, per_layer=self.config.dropout_draws == "layer")
+
+    def _step(self, batch: Batch, step: int) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        value = self.loss(batch, step)
+        value.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        # Kept on the device and looked at when something is saved or reported: no wait in every step.
+        self._loss += value.detach() * len(batch)
+        for parameter in self.model.parameters():
+            assert parameter.grad is not None
+            self._healthy &= torch.isfinite(parameter.grad.sum())
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def fit(self) -> str:
+        """Train until the end, the end of patience or an interruption; give the reason in words."""
+        self._say_what_is_unusual()
+        while not self.finished:
+            if not self._train_epoch():
+                self._save(force=True)
+                reason = f"interrupted in epoch {self.epoch} after {self.done} of its batches"
+                self.observer.finished(reason)
+                return reason
+        reason = (
+            f"no better {self.config.metric} in {self.stopping.stale} evaluations"
+            if self.stopping.exhausted
+            else f"all {self.config.epochs} epochs done"
+        )
+        self._save(force=True)
+        self.observer.finished(reason)
+        return reason
+
+    @property
+    def finished(self) -> bool:
+        return self.epoch > self.config.epochs or (self.done == 0 and self.stopping.exhausted)
+
+    @property
+    def completed_epochs(self) -> int:
+        return self.epoch - 1
+
+    def _say_what_is_unusual(self) -> None:
+        if self.validate is None:
+            self.observer.note(
+                f"there is no validation split, so training takes all {self.config.epochs} epochs and keeps the last."
+            )
+        if self.sampler.skipped_users:
+            self.observer.note(
+                f"{self.sampler.skipped_users:,} users have every item and so no negative; their pairs are left out."
+            )
+
+    def _train_epoch(self) -> bool:
+        """Finish the epoch in progress; False if asked to stop between two steps."""
+        batches = self.sampler.batches_per_epoch
+        self.observer.epoch_began(self.epoch, self.config.epochs, batches, self.done)
+        began, first = time.perf_counter(), self.done
+        while self.done < batches:
+            batch = self.sampler.batch(self.epoch, self.done).to(self.device)
+            self._step(batch, self.epoch * batches + self.done)
+            self.done += 1
+            self.observer.batch_done()
+            if self.interrupted():
+                return False
+            if self.done < batches:
+                self._save()
+        self._end_epoch(began, batches - first)
+        self._save()
+        return True
+
+    def _end_epoch(self, began: float, batches_run: int) -> None:
+        self._refuse_divergence()
+        share = batches_run / self.sampler.batches_per_epoch
+        pairs = self.sampler.pairs_per_epoch
+        loss, seconds = self._loss.item() / pairs, time.perf_counter() - began
+        validation = self._evaluate()
+        best = self.stopping.best if self.stopping.best_epoch else None
+        report = EpochReport(
+            epoch=self.epoch,
+            epochs=self.config.epochs,
+            loss=loss,
+            seconds=seconds,
+            pairs=round(pairs * share),
+            metric=self.config.metric,
+            best=best,
+            best_epoch=self.stopping.best_epoch,
+            validation=validation,
+        )
+        if self.keeper is not None:
+            metrics = {"epoch": self.epoch, "loss": loss, **validation}
+            self.keeper.record(metrics, seconds, time.perf_counter() - began - seconds)
+        self.observer.epoch_ended(report)
+        self.epoch, self.done = self.epoch + 1, 0
+        self._loss.zero_()
+
+    def _evaluate(self) -> dict[str, float]:
+        """Validate if it is time, and keep the state if it is the best so far."""
+        if self.validate is None:
+            if self.epoch == self.config.epochs:
+                self.best = self._weights()
+            return {}
+        if self.epoch % self.config.evaluate_every and self.epoch != self.config.epochs:
+            return {}
+        metrics = dict(self.validate(self.embeddings()))
+        if self.config.metric not in metrics:
+            hint = did_you_mean(self.config.metric, metrics) or f"; it gives {', '.join(metrics)}."
+            raise ConfigError(f"validation does not give the metric {self.config.metric!r}{hint}")
+        if self.stopping.update(self.epoch, metrics[self.config.metric]):
+            self.best = self._weights()
+        return metrics
+
+    def embeddings(self) -> Embeddings:
+        """What is ranked, with the weights as they are now; cosines where the loss is on cosines."""
+        return ranked_embeddings(self.model, self.propagation, self.config)
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+
+    def _refuse_divergence(self) -> None:
+        if self._healthy.item() and math.isfinite(self._loss.item()):
+            return
+        what = "a gradient" if math.isfinite(self._loss.item()) else "the loss"
+        raise DivergedError(
+            f"{what} is not finite in epoch {self.epoch}; lower learning_rate (now {self.config.learning_rate:g}), "
+            f"or raise l2 (now {self.config.l2:g}) or temperature, and train again."
+        )
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def _save(self, *, force: bool = False) -> None:
+        if self.keeper is None or not (force or self.keeper.due()):
+            return
+        self._refuse_divergence()  # a poisoned state must not replace a good one
+        self.keeper.save(self.checkpoint())
+
+    def checkpoint(self) -> Checkpoint:
+        """All that the rest of the training depends on."""
+        parts = {
+            "model": self._weights(),
+            "adam": adam_tensors(self.model, self.optimizer),
+            "best": self.best,
+        }
+        tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        about = {
+            "epoch": self.epoch,
+            "done": self.done,
+            "loss": self._loss.item(),
+            "stopping": self.stopping.state(),
+        }
+        return Checkpoint(tensors, about)
+
+    def restore(self, checkpoint: Checkpoint, source: str = "the checkpoint") -> None:
+        """Go on from a state that ``checkpoint`` gave, to the bit."""
+        fill_model(self.model, checkpoint.part("model"), source)
+        fill_adam(self.model, self.optimizer, checkpoint.part("adam"), source)
+        self.best = {name: tensor.to(self.device) for name, tensor in checkpoint.part("best").items()}
+        self.epoch, self.done = int(checkpoint.about["epoch"]), int(checkpoint.about["done"])
+        self._loss.fill_(float(checkpoint.about["loss"]))
+        self.stopping.restore(checkpoint.about["stopping"])
+
+
+def ranked_embeddings(model: GraphModel, propagation: Propagation | None, config: TrainConfig) -> Embeddings:
+    """The rows whose inner products rank the items: the model's own, or of length one after a loss on cosines."""
+    found = model.embed(propagation)
+    return found.normalised() if config.loss == "softmax" else found

@@ -1,0 +1,76 @@
+"""Losses against plain loops, their gradients, and their behaviour at the edges."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgcf.train.losses import bpr, l2_term, sampled_softmax
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_bpr_is_the_mean_over_all_comparisons(n: int) -> None:
+    users, positives, negatives = drawn(4, 5), drawn(4, 5, seed=1), drawn(4, n, 5, seed=2)
+    expected = [
+        -math.log(1 / (1 + math.exp(-(float(users[b] @ positives[b]) - float(users[b] @ negatives[b, k])))))
+        for b in range(4)
+        for k in range(n)
+    ]
+    assert bpr(users, positives, negatives).item() == pytest.approx(sum(expected) / len(expected), rel=1e-12)
+
+
+def test_bpr_stays_finite_where_the_logistic_underflows() -> None:
+    far = torch.full((1, 1), 40.0, requires_grad=True)
+    value = bpr(far, -far.detach(), far.detach()[None])
+    assert value.item() == pytest.approx(3200.0)
+    value.backward()
+    assert far.grad is not None
+    assert far.grad.item() == pytest.approx(80.0)
+
+
+def test_sampled_softmax_is_the_cross_entropy_of_the_positive() -> None:
+    users, positives, negatives = drawn(3, 5), drawn(3, 5, seed=1), drawn(4, 5, seed=2)
+    hits = torch.tensor([[1, 1, 2], [0, 3, 2]])
+    owned = set(map(tuple, hits.T.tolist()))
+
+    def cosine(a: Tensor, b: Tensor) -> float:
+        return float(a @ b) / math.sqrt(float(a @ a) * float(b @ b))
+
+    expected = 0.0
+    for b in range(3):
+        positive = math.exp(cosine(users[b], positives[b]) / 0.2)
+        others = sum(math.exp(cosine(users[b], negatives[k]) / 0.2) for k in range(4) if (b, k) not in owned)
+        expected -= math.log(positive / (positive + others)) / 3
+    assert sampled_softmax(users, positives, negatives, 0.2, hits).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_sampled_softmax_with_nothing_but_hits_is_zero_and_has_a_gradient() -> None:
+    users = drawn(1, 4).requires_grad_()
+    hits = torch.tensor([[0, 0], [0, 1]])
+    value = sampled_softmax(users, drawn(1, 4, seed=1), drawn(2, 4, seed=2), 0.1, hits)
+    assert value.item() == 0.0
+    value.backward()
+    assert users.grad is not None
+    assert torch.isfinite(users.grad).all()
+
+
+def test_gradcheck() -> None:
+    users, positives = drawn(3, 4).requires_grad_(), drawn(3, 4, seed=1).requires_grad_()
+    own, shared = drawn(3, 2, 4, seed=2).requires_grad_(), drawn(5, 4, seed=3).requires_grad_()
+    hits = torch.tensor([[0, 2], [1, 4]])
+    assert torch.autograd.gradcheck(bpr, (users, positives, own))
+    assert torch.autograd.gradcheck(lambda u, p, n: sampled_softmax(u, p, n, 0.3, hits), (users, positives, shared))
+    assert torch.autograd.gradcheck(lambda rows: l2_term(rows, torch.tensor([1, 2, 1]), 2), (users,))
+
+
+def test_l2_counts_a_row_as_often_as_it_is_used() -> None:
+    rows, times = drawn(3, 4), torch.tensor([2, 1, 5])
+    repeated = rows.repeat_interleave(times, dim=0)
+    assert l2_term(rows, times, 4).item() == pytest.approx(float(repeated.square().sum()) / 2 / 4, rel=1e-14)

@@ -1,0 +1,114 @@
+"""Recipes: presets for each dataset and model, and settings over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dgcf.errors import ConfigError
+from dgcf.models import CATALOG
+from dgcf.train import TrainConfig, resolve
+
+
+@pytest.mark.parametrize(
+    ("dataset", "layers", "rate", "l2", "dim", "epsilon"),
+    [
+        ("deoscirec/ml-100k", 3, 1e-3, 1e-2, 128, 0.006),
+        ("paper/ml-100k", 3, 1e-3, 1e-2, 128, 0.006),
+        ("ml-100k", 3, 1e-3, 1e-2, 128, 0.006),
+        ("deoscirec/ml-1m", 2, 1e-3, 1e-2, 64, 0.001),
+        ("deoscirec/amazon-movies-tv", 4, 1e-4, 1e-2, 128, 0.003),
+        ("deoscirec/gowalla", 3, 1e-4, 1e-3, 128, 0.004),
+    ],
+)
+@pytest.mark.parametrize("preset", ["paper", "official-code"])
+def test_the_papers_table_of_settings(
+    preset: str, dataset: str, layers: int, rate: float, l2: float, dim: int, epsilon: float
+) -> None:
+    found = resolve("dgcf", dataset=dataset, preset=preset).settings()
+    assert [found[key] for key in ("layers", "learning_rate", "l2", "dim", "epsilon", "edge_dropout")] == [
+        layers,
+        rate,
+        l2,
+        dim,
+        epsilon,
+        0.1,
+    ]
+
+
+def test_the_two_readings_differ_where_the_code_differs_from_the_paper() -> None:
+    paper, code = (resolve("dgcf", dataset="ml-1m", preset=name).settings() for name in ("paper", "official-code"))
+    assert {key: (paper[key], code[key]) for key in ("self_loop", "cross_below_one", "dropout_draws", "sampler")} == {
+        "self_loop": (True, False),
+        "cross_below_one": (False, True),
+        "dropout_draws": ("layer", "step"),
+        "sampler": ("interaction", "user"),
+    }
+    assert (code["evaluate_every"], code["min_epochs"], code["patience"]) == (1, 0, 5)
+    assert paper["min_epochs"] > 0
+
+
+@pytest.mark.parametrize("model", CATALOG)
+@pytest.mark.parametrize("preset", ["paper", "official-code", "plain"])
+@pytest.mark.parametrize("dataset", ["ml-1m", "gowalla", "mine", "/a/path/to/mine"])
+def test_every_preset_suits_every_model_and_dataset(model: str, preset: str, dataset: str) -> None:
+    found = resolve(model, preset=preset, dataset=dataset)
+    again = resolve(model, preset="plain", settings=found.settings())
+    assert again.settings() == found.settings()
+
+
+def test_baselines_take_neither_edge_dropout_nor_the_settings_of_dgcf() -> None:
+    found = resolve("lightgcn", dataset="ml-1m").settings()
+    assert found["edge_dropout"] == 0
+    assert "epsilon" not in found
+    assert "layers" not in resolve("bpr-mf", dataset="ml-1m").settings()
+
+
+def test_settings_lie_over_the_preset() -> None:
+    found = resolve("dgcf", dataset="ml-1m", settings={"layers": 4, "epsilon": "auto", "l2": 0}).settings()
+    assert (found["layers"], found["epsilon"], found["l2"], found["dim"]) == (4, "auto", 0, 64)
+
+
+def test_the_number_of_negatives_follows_the_loss() -> None:
+    assert TrainConfig().n_negatives == 1
+    assert resolve("dgcf", settings={"loss": "softmax"}).settings()["negatives"] == 1024
+    assert resolve("dgcf", settings={"loss": "softmax", "negatives": 7}).settings()["negatives"] == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": 0}, "layers is 0, expected from 1 to 64"),
+        ({"layers": 500}, "layers is 500, expected from 1 to 64"),
+        ({"dim": 0}, "dim is 0, expected from 1"),
+        ({"l2": -1e-3}, "l2 is -0.001, expected from 0"),
+        ({"layer": 3}, "model dgcf has no setting 'layer'; did you mean 'layers'?"),
+        ({"learning_rat": 1}, "model dgcf has no setting 'learning_rat'; did you mean 'learning_rate'?"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"edge_dropout": 1.0}, "edge_dropout is 1.0"),
+        ({"temperature": 0.0}, "temperature is 0.0, expected above 0"),
+        ({"negatives": 0}, "negatives is 0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"loss": "brp"}, "loss of training is 'brp', expected 'bpr' or 'softmax'"),
+        ({"readout": "sum"}, "readout of model dgcf is 'sum', expected 'mean' or 'last'"),
+        ({"epsilon": 2.0}, "epsilon is 2.0"),
+        ({"epsilon": "atuo"}, "epsilon of model dgcf is 'atuo'"),
+        ({"self_loop": "no"}, "self_loop of model dgcf is 'no', expected boolean"),
+    ],
+    ids=str,
+)
+def test_bad_settings_get_one_sentence(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve("dgcf", settings=settings)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"no preset 'papper'; did you mean 'paper'\?"):
+        resolve("dgcf", preset="papper")
+    with pytest.raises(ConfigError, match=r"no model 'dgfc'; did you mean 'dgcf'\?"):
+        resolve("dgfc")
+    with pytest.raises(ConfigError, match="model bpr-mf has no setting 'layers'"):
+        resolve("bpr-mf", settings={"layers": 2})

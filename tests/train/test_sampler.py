@@ -1,0 +1,152 @@
+"""Batches: exact negatives, whole epochs, and draws that depend on nothing but seed and position."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgcf.data.pairs import Pairs
+from dgcf.errors import DataError
+from dgcf.random import uniform
+from dgcf.train.sampler import SAMPLERS, NonItems, Sampler
+
+
+def pairs_of(rows: list[list[int]], n_items: int) -> Pairs:
+    users = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    return Pairs.from_indices(users, np.array([i for row in rows for i in row], dtype=np.int64), len(rows), n_items)
+
+
+def random_pairs(seed: int, n_users: int = 30, n_items: int = 40, density: float = 0.2) -> Pairs:
+    drawn = uniform(seed, "test/pairs", n_users * n_items).reshape(n_users, n_items) < density
+    drawn[0, 0], drawn[0, 1] = True, False
+    users, items = np.nonzero(drawn)
+    return Pairs.from_indices(users, items, n_users, n_items)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=6))
+def test_non_items_by_rank_are_the_complement_in_order(rows: list[set[int]]) -> None:
+    pairs = pairs_of([sorted(row) for row in rows], 9)
+    non_items = NonItems(pairs)
+    for user, row in enumerate(rows):
+        missing = [item for item in range(9) if item not in row]
+        assert non_items.count[user] == len(missing)
+        ranks = np.arange(len(missing))
+        assert non_items.at(np.full(len(missing), user), ranks).tolist() == missing
+
+
+@pytest.mark.parametrize("sampling", SAMPLERS)
+def test_negatives_are_never_positives_and_positives_always(sampling: str) -> None:
+    pairs = random_pairs(0, density=0.7)
+    sampler = Sampler(pairs, 64, sampling=sampling, per_pair=5, seed=1)
+    own = pairs.to_scipy().toarray() > 0
+    for epoch in range(1, 4):
+        for number in range(sampler.batches_per_epoch):
+            batch = sampler.batch(epoch, number)
+            assert own[batch.users, batch.positives].all()
+            assert not own[batch.users[:, None], batch.negatives].any()
+
+
+def test_negatives_are_uniform_over_what_the_user_does_not_have() -> None:
+    pairs = pairs_of([[0, 3, 4, 9]], 10)
+    drawn = NonItems(pairs).draw(np.zeros(60_000, dtype=np.int64), 1, seed=0, position=0)
+    counts = np.bincount(drawn.ravel(), minlength=10)
+    assert counts[[0, 3, 4, 9]].sum() == 0
+    expected = 60_000 / 6
+    chi_square = ((counts[[1, 2, 5, 6, 7, 8]] - expected) ** 2 / expected).sum()
+    assert chi_square < 20.5  # the 0.999 quantile at 5 degrees of freedom
+
+
+def test_an_epoch_has_every_pair_once_in_a_new_order() -> None:
+    pairs = random_pairs(0)
+    sampler = Sampler(pairs, 50, seed=3)
+    orders = []
+    for epoch in (1, 2):
+        batches = [sampler.batch(epoch, number) for number in range(sampler.batches_per_epoch)]
+        keys = torch.cat([batch.users * pairs.n_items + batch.positives for batch in batches]).numpy()
+        assert sorted(keys) == pairs.keys().tolist()
+        orders.append(keys)
+    assert not np.array_equal(*orders)
+    assert sampler.batches_per_epoch == -(-len(pairs) // 50)
+
+
+def test_the_authors_sampler_draws_users_without_repeats_while_there_are_enough() -> None:
+    pairs = random_pairs(0, n_users=30)
+    assert len(pairs) > 30
+    few = Sampler(pairs, 20, sampling="user")
+    assert few.batches_per_epoch == len(pairs) // 20 + 1
+    assert len(few.batch(1, 0).users.unique()) == 20
+    many = Sampler(pairs, 100, sampling="user")
+    assert len(many.batch(1, 0)) == 100
+    counts = np.bincount(np.concatenate([few.batch(e, 0).users for e in range(1, 600)]), minlength=30)
+    assert counts.min() > 300  # expected 399 each, whatever the user's number of items
+
+
+def test_positives_of_the_authors_sampler_are_uniform_over_the_users_items() -> None:
+    sampler = Sampler(pairs_of([[1, 5, 7], [0]], 9), 30_000, sampling="user")
+    batch = sampler.batch(1, 0)
+    counts = np.bincount(batch.positives[batch.users == 0], minlength=9)
+    assert counts[[0, 2, 3, 4, 6, 8]].sum() == 0
+    assert np.abs(counts[[1, 5, 7]] / counts.sum() - 1 / 3).max() < 0.015
+
+
+def test_shared_negatives_are_distinct_and_every_hit_is_named() -> None:
+    pairs = random_pairs(2, n_items=50, density=0.3)
+    own = pairs.to_scipy().toarray() > 0
+    sampler = Sampler(pairs, 40, shared=16, seed=0)
+    seen = np.zeros(50, dtype=int)
+    for number in range(sampler.batches_per_epoch):
+        batch = sampler.batch(1, number)
+        assert len(batch.negatives.unique()) == 16
+        seen[batch.negatives] += 1
+        named = np.zeros((len(batch), 16), dtype=bool)
+        assert batch.hits is not None
+        named[batch.hits[0], batch.hits[1]] = True
+        assert np.array_equal(named, own[batch.users][:, batch.negatives])
+    many = [sampler.batch(epoch, 0).negatives.numpy() for epoch in range(1, 1001)]
+    counts = np.bincount(np.concatenate(many), minlength=50)
+    assert np.abs(counts - 320).max() < 75  # five standard deviations
+
+
+def test_more_shared_negatives_than_items_means_all_items() -> None:
+    batch = Sampler(random_pairs(0), 8, shared=1000).batch(1, 0)
+    assert batch.negatives.tolist() == list(range(40))
+
+
+@pytest.mark.parametrize("sampling", SAMPLERS)
+@pytest.mark.parametrize("shared", [None, 8])
+def test_a_batch_does_not_depend_on_the_batches_before_it(sampling: str, shared: int | None) -> None:
+    pairs = random_pairs(0)
+
+    def fresh(seed: int) -> Sampler:
+        return Sampler(pairs, 16, sampling=sampling, shared=shared, seed=seed)
+
+    walked = fresh(5)
+    for number in range(walked.batches_per_epoch):
+        walked.batch(1, number)
+    first, second, other = walked.batch(2, 3), fresh(5).batch(2, 3), fresh(6).batch(2, 3)
+    for name in ("users", "positives", "negatives"):
+        assert torch.equal(getattr(first, name), getattr(second, name))
+    assert not torch.equal(first.negatives, other.negatives)
+    assert not torch.equal(first.users, other.users)
+
+
+def test_different_batches_have_different_negatives() -> None:
+    sampler = Sampler(random_pairs(0), 16)
+    drawn = {tuple(sampler.batch(e, b).negatives.ravel().tolist()) for e in (1, 2) for b in range(5)}
+    assert len(drawn) == 10
+
+
+def test_a_user_with_every_item_is_left_out_and_counted() -> None:
+    sampler = Sampler(pairs_of([[0, 1, 2], [1], []], 3), 8)
+    assert sampler.skipped_users == 1
+    assert sampler.batch(1, 0).users.tolist() == [1]
+
+
+@pytest.mark.parametrize("rows", [[[0, 1, 2], []], [[], []]])
+def test_nobody_left_to_learn_from_is_an_error(rows: list[list[int]]) -> None:
+    with pytest.raises(DataError, match="none of the 2 users"):
+        Sampler(pairs_of(rows, 3), 8)

@@ -1,0 +1,186 @@
+"""The loop: it learns what was planted, twice the same, stops when it should and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from planted_tastes import planted_tastes, recall, validation_of
+
+from dgcf.data.dataset import Dataset
+from dgcf.errors import ConfigError
+from dgcf.models import CATALOG, Embeddings
+from dgcf.train import DivergedError, EpochReport, Observer, Trained, Trainer, build, resolve, train
+
+QUICK = {"dim": 8, "layers": 2, "batch_size": 64, "learning_rate": 0.02, "l2": 1e-4, "epochs": 30, "evaluate_every": 5}
+
+
+def recipe_for(model: str, **more: Any) -> Any:
+    found = CATALOG[model]
+    settings = {**QUICK, **more}
+    return resolve(model, settings={k: v for k, v in settings.items() if k != "layers" or "layers" in found.keys})
+
+
+def fit(dataset: Dataset, model: str = "dgcf", *, seed: int = 0, **more: Any) -> Trained:
+    recipe = recipe_for(model, **more)
+    return train(dataset, recipe, seed=seed, device="cpu", validate=validation_of(dataset, 10))
+
+
+class Ear(Observer):
+    """Remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.reports: list[EpochReport] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def epoch_ended(self, report: EpochReport) -> None:
+        self.reports.append(report)
+
+
+@pytest.mark.parametrize("model", CATALOG)
+def test_planted_tastes_are_learned(dataset: Dataset, model: str) -> None:
+    """Chance is 10/48; untrained gates and graphs alone do not reach the mark either."""
+    found = fit(dataset, model, metric="recall@10", epochs=40)
+    assert recall(found.embeddings, dataset, "test", 10) > 0.97
+
+
+def test_a_model_without_a_graph_knows_nothing_before_training(dataset: Dataset) -> None:
+    model, _ = build(dataset, recipe_for("bpr-mf"))
+    assert recall(model.embed(None), dataset, "test", 10) < 0.5
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"loss": "softmax", "negatives": 16},
+        {"loss": "softmax", "negatives": 4096, "temperature": 0.5},
+        {"sampler": "user", "batch_size": 32},
+        {"negatives": 4},
+        {"edge_dropout": 0.3},
+        {"edge_dropout": 0.3, "dropout_draws": "step"},
+        {"readout": "last"},
+    ],
+    ids=str,
+)
+def test_every_loss_and_sampler_learns_them_too(dataset: Dataset, more: dict[str, Any]) -> None:
+    assert recall(fit(dataset, "dgcf", metric="recall@10", **more).embeddings, dataset, "test", 10) > 0.9
+
+
+@pytest.mark.parametrize("loss", ["bpr", "softmax"])
+def test_the_same_batch_twice_at_rate_zero_gives_equal_gradients(dataset: Dataset, loss: str) -> None:
+    """Gradients that pile up from step to step, or a step that changes what it should not, fail here."""
+    recipe = recipe_for("dgcf", learning_rate=0.0, loss=loss, edge_dropout=0.1)
+    model, propagation = build(dataset, recipe)
+    trainer = Trainer(model, propagation, dataset.train, recipe.train)
+    batch = trainer.sampler.batch(1, 0)
+    seen = []
+    for _ in range(2):
+        trainer._step(batch, step=7)
+        seen.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
+    assert len(seen[0]) == 2
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+    assert all(gradient.abs().sum() > 0 for gradient in seen[0])
+
+
+def test_the_loss_of_a_batch_is_that_of_the_full_computation(dataset: Dataset) -> None:
+    recipe = recipe_for("dgcf", l2=0.01, edge_dropout=0.0)
+    model, propagation = build(dataset, recipe)
+    trainer = Trainer(model, propagation, dataset.train, recipe.train)
+    batch = trainer.sampler.batch(1, 0)
+    found, ego = model.embed(propagation), model.ego().detach()
+    u, i, j = batch.users, batch.positives, batch.negatives.squeeze(1)
+    margin = (found.users[u] * (found.items[i] - found.items[j])).sum(1)
+    rows = torch.cat([ego[u], ego[dataset.n_users + i], ego[dataset.n_users + j]])
+    expected = -torch.nn.functional.logsigmoid(margin).mean() + 0.01 * 0.5 * rows.square().sum() / len(u)
+    assert trainer.loss(batch, 0).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("more", [{"edge_dropout": 0.2}, {"loss": "softmax"}, {"sampler": "user"}], ids=str)
+def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(dataset: Dataset, more: dict[str, Any]) -> None:
+    first, again, other = (fit(dataset, epochs=3, metric="recall@10", seed=s, **more) for s in (1, 1, 2))
+    assert torch.equal(first.embeddings.users, again.embeddings.users)
+    assert torch.equal(first.embeddings.items, again.embeddings.items)
+    assert not torch.equal(first.embeddings.items, other.embeddings.items)
+
+
+def test_the_best_epoch_is_kept_not_the_last(dataset: Dataset) -> None:
+    values = iter([0.1, 0.5, 0.3, 0.2])
+    kept: list[torch.Tensor] = []
+
+    def validate(found: Embeddings) -> Mapping[str, float]:
+        kept.append(found.items)
+        return {"recall@20": next(values)}
+
+    out = train(dataset, recipe_for("dgcf", epochs=8, evaluate_every=2), device="cpu", validate=validate)
+    assert (out.best_epoch, out.epochs) == (4, 8)
+    assert torch.equal(out.embeddings.items, kept[1])
+
+
+def test_it_stops_when_patience_is_spent(dataset: Dataset) -> None:
+    out = train(
+        dataset,
+        recipe_for("bpr-mf", epochs=50, evaluate_every=2, min_epochs=6, patience=2),
+        device="cpu",
+        validate=lambda found: {"recall@20": 0.25},
+    )
+    assert (out.epochs, out.best_epoch) == (10, 2)
+    assert out.reason == "no better recall@20 in 2 evaluations"
+
+
+def test_without_validation_all_epochs_are_run_and_that_is_said() -> None:
+    ear = Ear()
+    data = planted_tastes(validation=False)
+    out = train(data, recipe_for("bpr-mf", epochs=3), device="cpu", validate=lambda f: {}, observer=ear)
+    assert (out.epochs, out.best_epoch) == (3, 3)
+    assert ear.notes == ["there is no validation split, so training takes all 3 epochs and keeps the last."]
+
+
+def test_reports_tell_the_epoch(dataset: Dataset) -> None:
+    ear = Ear()
+    train(
+        dataset,
+        recipe_for("bpr-mf", epochs=4, evaluate_every=2),
+        device="cpu",
+        validate=lambda f: {"recall@20": 0.5},
+        observer=ear,
+    )
+    assert [report.epoch for report in ear.reports] == [1, 2, 3, 4]
+    assert [bool(report.validation) for report in ear.reports] == [False, True, False, True]
+    assert ear.reports[0].pairs == len(dataset.train)
+    assert ear.reports[0].loss == pytest.approx(0.69, abs=0.03)  # ln 2: nothing is known yet
+    assert ear.reports[3].loss < ear.reports[0].loss
+    assert ear.reports[3].line().startswith("epoch 4/4  loss 0.")
+    assert "validation recall@20 0.5000  best 0.5000 at 2" in ear.reports[3].line()
+
+
+def test_a_diverging_loss_stops_with_advice(dataset: Dataset) -> None:
+    with pytest.raises(DivergedError, match=r"the loss is not finite in epoch \d+; lower learning_rate \(now 10\)"):
+        fit(dataset, "dgcf-chp", learning_rate=10.0, layers=60, epochs=5)
+
+
+def test_a_gradient_that_is_not_finite_is_seen_even_where_the_loss_is(dataset: Dataset) -> None:
+    recipe = recipe_for("bpr-mf", epochs=1, batch_size=100_000)
+    model, propagation = build(dataset, recipe)
+    model.layer0.register_hook(lambda gradient: gradient * torch.inf)
+    with pytest.raises(DivergedError, match="a gradient is not finite in epoch 1"):
+        Trainer(model, propagation, dataset.train, recipe.train).fit()
+
+
+def test_an_unknown_metric_is_answered_with_the_nearest(dataset: Dataset) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'recall@10'"):
+        fit(dataset, metric="recal@10", epochs=5)
+
+
+def test_edges_are_dropped_anew_in_every_step_and_layer(dataset: Dataset) -> None:
+    recipe = recipe_for("dgcf", edge_dropout=0.5, learning_rate=0.0)
+    model, propagation = build(dataset, recipe)
+    trainer = Trainer(model, propagation, dataset.train, recipe.train)
+    batch = trainer.sampler.batch(1, 0)
+    losses = [trainer.loss(batch, step).item() for step in (1, 2, 1)]
+    assert losses[0] == losses[2]
+    assert losses[0] != losses[1]
