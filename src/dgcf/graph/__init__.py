@@ -1,1 +1,23 @@
 """The graph room: from who interacted with what to the propagation operator that every graph model uses."""
+
+from dgcf.graph.bipartite import adjacency, interaction_matrix
+from dgcf.graph.crosshop import CrossHop, cross_hop
+from dgcf.graph.dropedge import EdgeDrop
+from dgcf.graph.normalize import cross_degrees, degrees, inverse_sqrt, laplacian
+from dgcf.graph.propagation import Propagation, build_propagation
+from dgcf.graph.spec import PropagationSpec
+
+__all__ = [
+    "CrossHop",
+    "EdgeDrop",
+    "Propagation",
+    "PropagationSpec",
+    "adjacency",
+    "build_propagation",
+    "cross_degrees",
+    "cross_hop",
+    "degrees",
+    "interaction_matrix",
+    "inverse_sqrt",
+    "laplacian",
+]

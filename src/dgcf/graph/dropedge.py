@@ -1,0 +1,122 @@
+"""Drop-edge: which stored entries of a propagation matrix a training step leaves out, drawn by number, never stored.
+
+The draw for edge number e at (seed, step, layer) is a pure function in 32-bit unsigned arithmetic (wrapping products,
+logical shifts), so that NumPy, torch and a GPU kernel give the same bits::
+
+    h = mix32(e)                                        # fixed, computed once per matrix
+    k0, k1 = two words of the stream "drop-edge/step/layer" of the seed; k1 made odd
+    z = (h ^ k0) * k1;  z = (z ^ z >> 16) * 0x9E3779B9  # once per step, layer and edge
+    dropped  <=>  z < floor(p * 2**32)
+
+    mix32(x): x = (x ^ x >> 16) * 0x7FEB352D;  x = (x ^ x >> 15) * 0x846CA68B;  x ^ x >> 16
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dgcf.errors import ConfigError
+from dgcf.graph.kernels import bits
+from dgcf.random import key_of
+
+Words = NDArray[np.uint32]
+DropKind = Literal["entries", "edges"]
+GOLDEN = 0x9E3779B9
+# Words worked on at a time: small enough to stay in the second-level cache through all steps of the mix.
+CHUNK = 1 << 16
+WORD = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class EdgeDrop:
+    """Leave each edge out with probability p; kept ones count ``1/(1-p)`` times, so the mean is the whole matrix.
+
+    ``kind="entries"`` draws every stored entry on its own, as the authors' code does: the matrix is not symmetric any
+    more, and its adjoint sees the mirrored draws. ``kind="edges"`` lets both directions of an edge share one draw: the
+    matrix stays symmetric. A draw depends on nothing but (seed, step, layer, edge): a fixed ``layer`` gives one draw
+    for all layers of a step.
+    """
+
+    p: float
+    seed: int
+    step: int
+    layer: int = 0
+    kind: DropKind = "entries"
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.p < 1.0:
+            raise ConfigError(f"the drop probability is {self.p}, expected a number from 0 to below 1.")
+        if self.seed < 0 or self.step < 0 or self.layer < 0:
+            raise ConfigError(
+                f"drop-edge got seed {self.seed}, step {self.step}, layer {self.layer}; give whole numbers from 0 on."
+            )
+        if self.kind not in ("entries", "edges"):
+            raise ConfigError(f"the kind of drop-edge is {self.kind!r}, expected 'entries' or 'edges'.")
+
+    @property
+    def rescale(self) -> float:
+        """``1/(1-p)``, the factor of what is kept."""
+        return 1.0 / (1.0 - self.p)
+
+    @cached_property
+    def keys(self) -> tuple[int, int]:
+        """``k0`` and the odd ``k1`` of this step and layer."""
+        first, second = key_of(self.seed, f"drop-edge/{self.step}/{self.layer}")
+        return first & WORD, (second & WORD) | 1
+
+    @property
+    def limit(self) -> int:
+        """Words below this are dropped: ``floor(p · 2^32)``."""
+        return int(self.p * 2.0**32)
+
+    def kept(self, hashes: Words) -> NDArray[np.bool_]:
+        """Which edges stay, given ``mix32`` of their numbers."""
+        k0, k1 = self.keys
+        z = (hashes ^ np.uint32(k0)) * np.uint32(k1)
+        z = (z ^ (z >> np.uint32(16))) * np.uint32(GOLDEN)
+        return np.asarray(z >= np.uint32(self.limit))
+
+    def mask(self, values: Tensor, hashes: Tensor) -> Tensor:
+        """``values`` with the dropped ones set to zero (not yet rescaled). ``hashes`` are the int32 bits of mix32."""
+        if values.device.type != "cpu":
+            return values * self._kept_on_device(hashes)
+        masked = torch.empty_like(values)
+        bits_in, bits_out = bits(values), bits(masked)
+        words = hashes.numpy().view(np.uint32)
+        for start in range(0, len(words), CHUNK):
+            part = slice(start, start + CHUNK)
+            # A kept value times one, in its integer bits: one pass for any float width, bfloat16 included.
+            np.multiply(bits_in[part], self.kept(words[part]), out=bits_out[part])
+        return masked
+
+    def _kept_on_device(self, hashes: Tensor) -> Tensor:
+        """The same draw in torch's signed 32-bit arithmetic: products wrap alike, right shifts need their sign cut."""
+        k0, k1 = (_signed(key) for key in self.keys)
+        z = (hashes ^ k0) * k1
+        z = (z ^ ((z >> 16) & 0xFFFF)) * _signed(GOLDEN)
+        # Flipping the top bit makes the signed comparison an unsigned one.
+        return (z ^ _signed(0x80000000)) >= _signed(self.limit ^ 0x80000000)
+
+
+def mix32(numbers: NDArray[Any]) -> Words:
+    """A fixed bijection of 32-bit words that leaves no trace of their order (see the module's formula)."""
+    x = numbers.astype(np.uint32)
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return np.asarray(x ^ (x >> np.uint32(16)))
+
+
+def hash_tensor(numbers: NDArray[Any], device: torch.device) -> Tensor:
+    """``mix32`` of edge numbers as an int32 tensor (torch has no full set of unsigned operations)."""
+    return torch.from_numpy(mix32(numbers).view(np.int32)).to(device)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >= 1 << 31 else word

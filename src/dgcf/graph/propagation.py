@@ -1,0 +1,221 @@
+"""The propagation operator: the one thing that graph models and kernels use of this room."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, eye_array
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dgcf.errors import ConfigError
+from dgcf.graph.bipartite import adjacency, interaction_matrix
+from dgcf.graph.crosshop import CrossHop, cross_hop
+from dgcf.graph.dropedge import EdgeDrop
+from dgcf.graph.kernels import product, transpose
+from dgcf.graph.matrixfree import MatrixFree
+from dgcf.graph.normalize import laplacian
+from dgcf.graph.spec import PropagationSpec
+from dgcf.graph.stored import StoredMatrix
+
+PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
+
+
+class LinearMap(Protocol):
+    """A linear map of node embeddings, (N, dim) to (N, dim) or to some rows, and its exact adjoint."""
+
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors that a product reads."""
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Any:
+        """The same map elsewhere or in another precision."""
+
+    def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``M x`` or ``(M x)[rows]``."""
+
+    def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
+
+
+class StoredMap:
+    """The map of a matrix whose entries are stored: ``L + Lc + I`` merged, one product a layer."""
+
+    def __init__(self, matrix: StoredMatrix) -> None:
+        self.matrix = matrix
+        self.dtype, self.device, self.nbytes = matrix.dtype, matrix.device, matrix.nbytes
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> StoredMap:
+        """The same map elsewhere or in another precision."""
+        return StoredMap(self.matrix.to(device, dtype))
+
+    def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``M x`` or ``(M x)[rows]``."""
+        if rows is None:
+            return _rescaled(self.matrix.product(x, self.matrix.weights(drop)), drop)
+        return _rescaled(product(self.matrix.rows(rows, drop), x), drop)
+
+    def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
+        if rows is None:
+            return _rescaled(self.matrix.product(grad, self.matrix.weights(drop, adjoint=True)), drop)
+        return _rescaled(product(transpose(self.matrix.rows(rows, drop)), grad), drop)
+
+
+def _rescaled(result: Tensor, drop: EdgeDrop | None) -> Tensor:
+    """Rescaling the result instead of the values touches N · dim numbers in place and no stored entry."""
+    return result if drop is None else result.mul_(drop.rescale)
+
+
+class _Propagate(torch.autograd.Function):
+    """Hands autograd the adjoint: that of ``embedding_bag`` itself is many times slower."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, operator: LinearMap, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        ctx.operator, ctx.rows, ctx.drop = operator, rows, drop
+        return operator.forward(x, rows, drop)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.operator.adjoint(grad.contiguous(), ctx.rows, ctx.drop), None, None, None
+
+
+class Propagation:
+    """``M = L + Lc + I``, as the spec says, acting on node embeddings: users first, then items.
+
+    Immutable; ``to`` gives another. What a model does with it is ``propagation.apply(gate * embeddings)``.
+    """
+
+    def __init__(
+        self, operator: LinearMap, spec: PropagationSpec, shape: tuple[int, int], cross: CrossHop | None, edges: int
+    ) -> None:
+        self.operator, self.spec = operator, spec
+        self.n_users, self.n_items = shape
+        self.direct_edges = edges
+        self._cross = cross
+
+    @property
+    def n_nodes(self) -> int:
+        """``N = n_users + n_items``."""
+        return self.n_users + self.n_items
+
+    @property
+    def cross_edges(self) -> int | None:
+        """Stored entries of the filtered Lc; 0 where there is none; None where it is matrix-free, hence uncounted."""
+        if self._cross is not None:
+            return self._cross.edges
+        return None if self.spec.cross == "matrix-free" else 0
+
+    @property
+    def epsilon(self) -> float | None:
+        """The ε of the filter, found or given; None where nothing is filtered."""
+        return self._cross.epsilon if self._cross is not None else None
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence where the filter leaves next to nothing or next to everything."""
+        return self._cross.warning() if self._cross is not None else None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the stored values and of the product."""
+        return self.operator.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the operator lives; embeddings must be there too."""
+        return self.operator.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors that a product reads."""
+        return self.operator.nbytes
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Propagation:
+        """The same operator on another device or in another precision: float32, float64 or bfloat16."""
+        dtype = self.dtype if dtype is None else dtype
+        if dtype not in PRECISIONS:
+            raise ConfigError(f"a propagation cannot be stored as {dtype}; choose float32, float64 or bfloat16.")
+        operator = self.operator.to(self.device if device is None else torch.device(device), dtype)
+        shape = (self.n_users, self.n_items)
+        return Propagation(operator, self.spec, shape, self._cross, self.direct_edges)
+
+    def apply(self, x: Tensor, rows: Tensor | None = None, drop: EdgeDrop | None = None) -> Tensor:
+        """``M x``, (N, dim), or only its ``rows``, (len(rows), dim); differentiable with respect to x.
+
+        A bfloat16 operator takes float32 embeddings as well: it rounds them on the way in, sums in float32 and gives
+        float32 back.
+        """
+        self._check(x, rows)
+        if drop is not None and drop.p == 0.0:
+            drop = None
+        result: Tensor = _Propagate.apply(x.to(self.dtype).contiguous(), self.operator, rows, drop)  # type: ignore[no-untyped-call]
+        return result.to(x.dtype)
+
+    def matrix(self) -> csr_array:
+        """M itself in float64, (N, N), without drop-edge: for figures, explanations and tests."""
+        if not isinstance(self.operator, StoredMap):
+            raise ConfigError("a matrix-free propagation has no matrix; build it with cross='filtered' and epsilon=0.")
+        return self.operator.matrix.exact
+
+    def _check(self, x: Tensor, rows: Tensor | None) -> None:
+        if x.ndim != 2 or x.shape[0] != self.n_nodes:
+            raise ConfigError(
+                f"embeddings of shape {tuple(x.shape)} cannot be propagated; expected ({self.n_nodes}, dim): "
+                f"{self.n_users} users, then {self.n_items} items."
+            )
+        if x.dtype != self.dtype and not (self.dtype == torch.bfloat16 and x.dtype == torch.float32):
+            raise ConfigError(f"embeddings are {x.dtype}, the propagation {self.dtype}; convert one with .to(dtype=…).")
+        if rows is None:
+            return
+        if rows.ndim != 1 or rows.dtype != torch.int64:
+            raise ConfigError(
+                f"rows are a {rows.ndim}-dimensional {rows.dtype} tensor, expected one-dimensional int64."
+            )
+        if rows.device.type == "cpu" and len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.n_nodes:
+            raise ConfigError(f"rows run from {rows.min()} to {rows.max()}, expected 0 to {self.n_nodes - 1}.")
+
+
+def build_propagation(R: Any, spec: PropagationSpec | None = None, *, block_work: int | None = None) -> Propagation:
+    """Build the operator of ``spec`` (the paper's by default) on the interactions R, (n_users, n_items), in float32."""
+    spec = PropagationSpec() if spec is None else spec
+    R = interaction_matrix(R)
+    A = adjacency(R)
+    cross: CrossHop | None = None
+    operator: LinearMap
+    if spec.cross == "matrix-free":
+        operator = MatrixFree.build(A, spec, torch.float32, torch.device("cpu"))
+    else:
+        if spec.cross == "filtered":
+            cross = cross_hop(
+                R,
+                spec.epsilon,
+                diagonal=spec.cross_diagonal,
+                below_one=spec.cross_below_one,
+                block_work=block_work,
+            )
+        merged = _merged(A, cross, spec)
+        operator = StoredMap(StoredMatrix(merged, torch.float32, torch.device("cpu")))
+    return Propagation(operator, spec, R.shape, cross, 2 * int(R.nnz))
+
+
+def _merged(A: csr_array, cross: CrossHop | None, spec: PropagationSpec) -> csr_array:
+    """The sum of the parts as one matrix: L and Lc never overlap, I adds to the diagonal of Lc."""
+    parts = []
+    if spec.direct:
+        parts.append(laplacian(A))
+    if cross is not None:
+        parts.append(cross.matrix)
+    if spec.self_loop:
+        parts.append(eye_array(A.shape[0], format="csr", dtype=np.float64))
+    merged = csr_array(parts[0])
+    for part in parts[1:]:
+        merged = csr_array(merged + part)
+    merged.sort_indices()
+    return merged

@@ -1,0 +1,139 @@
+"""The side graphs, streamed: the entries of ``B Bᵀ`` in row blocks, skipping what a sieve cannot keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from dgcf.graph.sieve import Entries, Sieve
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int32]
+# Multiply-adds of one block: its result holds at most as many entries, about 60 MB with all temporaries.
+BLOCK_WORK = 1 << 21
+# Hubs are left out of the product, and counted apart, if they cause at least this share of its work.
+WORTH_SPLITTING = 0.15
+# The parts of B are cut anew once this share of the rows is done, or the threshold has risen by as much.
+WORTH_CUTTING = 0.15
+
+
+class SideGraph:
+    """``B Bᵀ`` of a binary B (n, m): R for the users' side, Rᵀ for the items'.
+
+    Rows are put in rising order of their cross degree ``dc_u = Σ_{j ∈ u} d_j`` and columns in falling order of their
+    degree d_j, so that a row's heaviest columns come first. ``Lc_uv = |u ∩ v| / √(dc_u dc_v)``, each unordered pair
+    once. For a threshold t > 0 two facts spare most of the work on graphs with hubs:
+
+    - A pair whose shared columns S all have ``1/d_j ≤ t`` (*hubs*) fails: both cross degrees are at least the sum of
+      the shared degrees, so ``Lc_uv ≤ |S| / Σ_S d_j ≤ 1 / min_S d_j``. So the product runs over the other columns
+      only, and the hubs that a pair shares are counted for the pairs that they could lift over t.
+    - ``Lc_uv ≤ d_u / √(dc_u dc_v)``, as rows share no more than one has; so with ``dc_u ≤ dc_v`` a row u where
+      ``d_u / dc_u ≤ t`` has no partner after it, and in the same way a row v may be out of reach of all rows left.
+
+    Both hold for the rounded values as well: rounding is monotone.
+    """
+
+    def __init__(self, B: csr_array) -> None:
+        column_degree = np.bincount(B.indices, minlength=B.shape[1])
+        cross_degree = np.asarray(B @ column_degree.astype(np.float64))
+        columns = np.argsort(-column_degree, kind="stable")
+        self.order = np.argsort(cross_degree, kind="stable").astype(np.int32)
+        renumber = np.empty(B.shape[1], dtype=np.int32)
+        renumber[columns] = np.arange(B.shape[1], dtype=np.int32)
+        rows = B[self.order]
+        self.B = csr_array((np.ones(rows.nnz, np.int32), renumber[rows.indices], rows.indptr), shape=B.shape)
+        self.B.sort_indices()
+        self.column_degree = column_degree[columns].astype(np.float64)
+        self.cross_degree = cross_degree[self.order]
+        self.row_degree = np.diff(self.B.indptr)
+
+    def stream(self, sieve: Sieve, block_work: int | None = None) -> Iterator[Entries]:
+        """Yield, block by block, every entry of Lc on this side that may pass the sieve (and some that will not)."""
+        n_rows = self.B.shape[0]
+        budget = block_work or max(BLOCK_WORK, 4 * n_rows)
+        cut = _Cut(self, 0, sieve.threshold)
+        start = 0
+        while start < n_rows:
+            if cut.is_stale(start, sieve.threshold):
+                cut = _Cut(self, start, sieve.threshold)
+            stop = cut.block_end(start, budget)
+            rows, cols, counts, scale = cut.block(start, stop, budget)
+            yield Entries(self.order[rows], self.order[cols], counts / scale)
+            start = stop
+
+
+class _Cut:
+    """The parts of B that the rows from ``start`` on still need at a threshold, and its hubs apart."""
+
+    def __init__(self, side: SideGraph, start: int, threshold: float) -> None:
+        self.side, self.start, self.threshold = side, start, threshold
+        # Rows before ``start`` were paired with these when it was their turn.
+        B = side.B[start:]
+        n_hubs = int(np.count_nonzero(1.0 / np.maximum(side.column_degree, 1.0) <= threshold))
+        work = side.column_degree**2
+        if work[:n_hubs].sum() < WORTH_SPLITTING * work.sum():
+            n_hubs = 0
+        is_hub = B.indices < n_hubs
+        self.hubs = _entries_where(B, is_hub) if n_hubs else None
+        light = _entries_where(B, ~is_hub) if n_hubs else B
+        cross_degree = np.maximum(side.cross_degree[start:], 1.0)
+        self.left = _rows_where(light, side.row_degree[start:] / cross_degree > threshold)
+        within_reach = side.row_degree[start:] / np.sqrt(cross_degree[0] * cross_degree) > threshold
+        self.right = _rows_where(light, within_reach).T.tocsr()
+        row_work = self.left @ np.diff(self.right.indptr).astype(np.float64)
+        self._work = np.concatenate([[0.0], np.cumsum(row_work)])
+
+    def is_stale(self, start: int, threshold: float) -> bool:
+        """Whether the rows done since, or a risen threshold, make a new cut worth its time."""
+        first_entry = self.side.B.indptr
+        done = (first_entry[start] - first_entry[self.start]) / max(self.side.B.nnz - first_entry[self.start], 1)
+        return bool(done > WORTH_CUTTING) or threshold > (1 + WORTH_CUTTING) * self.threshold
+
+    def block_end(self, start: int, budget: int) -> int:
+        """The row at which a block from ``start`` has used up its budget of multiply-adds; at least one row."""
+        spent = self._work[start - self.start]
+        stop = self.start + int(np.searchsorted(self._work, spent + budget, side="right")) - 1
+        return min(max(stop, start + 1), len(self.side.order))
+
+    def block(self, start: int, stop: int, budget: int) -> tuple[Indices, Indices, Indices, Floats]:
+        """Rows u of the block, columns v ≥ u, shared columns and ``√(dc_u dc_v)`` of each pair that may pass."""
+        product = self.left[start - self.start : stop - self.start] @ self.right
+        rows = np.repeat(np.arange(start - self.start, stop - self.start, dtype=np.int32), np.diff(product.indptr))
+        upper = product.indices >= rows
+        rows, cols, counts = rows[upper], product.indices[upper], product.data[upper]
+        cross_degree = self.side.cross_degree[self.start :]
+        scale = np.sqrt(cross_degree[rows] * cross_degree[cols])
+        if self.hubs is not None:
+            hub_count = np.diff(self.hubs.indptr)
+            able = (counts + np.minimum(hub_count[rows], hub_count[cols])) / scale > self.threshold
+            rows, cols, scale = rows[able], cols[able], scale[able]
+            counts = counts[able] + shared_columns(self.hubs, rows, cols, budget)
+        return rows + np.int32(self.start), cols + np.int32(self.start), counts, scale
+
+
+def shared_columns(B: csr_array, rows: Indices, cols: Indices, budget: int) -> Indices:
+    """``|u ∩ v|`` in B for each pair (u, v) of ``rows`` and ``cols``, a slice of pairs at a time."""
+    shared = np.zeros(len(rows), dtype=np.int32)
+    row_degree = np.diff(B.indptr)
+    ends = np.cumsum(row_degree[rows] + row_degree[cols], dtype=np.int64)
+    begin = 0
+    while begin < len(rows):
+        spent = ends[begin - 1] if begin else 0
+        end = max(int(np.searchsorted(ends, spent + budget, side="right")), begin + 1)
+        shared[begin:end] = np.diff(B[rows[begin:end]].multiply(B[cols[begin:end]]).indptr)
+        begin = end
+    return shared
+
+
+def _entries_where(B: csr_array, keep: NDArray[np.bool_]) -> csr_array:
+    """B with only the marked stored entries."""
+    before = np.concatenate([[0], np.cumsum(keep)])
+    return csr_array((B.data[keep], B.indices[keep], before[B.indptr].astype(B.indptr.dtype)), shape=B.shape)
+
+
+def _rows_where(B: csr_array, keep: NDArray[np.bool_]) -> csr_array:
+    """B with the other rows emptied."""
+    return _entries_where(B, np.repeat(keep, np.diff(B.indptr)))
