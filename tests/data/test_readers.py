@@ -141,7 +141,10 @@ BAD_FILES = {
     "one-column.csv": (b"user\na\nb\n", "one column"),
     "ragged.csv": (b"user,item\na,b\nc\nd,e\n", "line 3 of ragged.csv has 1 columns, expected 2"),
     "too-wide.csv": (b"user,item\na,b\nc,d,e\n", "line 3 of too-wide.csv has 3 columns, expected 2"),
-    "rating.csv": (b"user,item,rating\na,b,5\nc,d,good\n", "line 3 of rating.csv has a rating that is not a number"),
+    "rating.csv": (
+        b"user,item,rating\na,b,5\nc,d,good\n",
+        "line 3 of rating.csv has the rating 'good', which is not a number",
+    ),
     "nan.csv": (b"user,item,rating\na,b,nan\nc,d,4\n", "line 2 of nan.csv has a rating that is not a number"),
     "missing-rating.csv": (b"user,item,rating\na,b,5\nc,d,\n", "line 3 of missing-rating.csv has a rating that is not"),
     "empty-user.csv": (b"user,item\n,b\nc,d\n", "line 2 of empty-user.csv has an empty user id"),

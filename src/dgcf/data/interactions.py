@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,14 +109,15 @@ def collect(
         try:
             for source in sources:
                 opened.append(open_source(con, source, options))
-            _stage(con, opened, ratings, need_time)
-            return _number(con, opened, options, ratings, need_time)
+            rows_read = _stage(con, opened, ratings, need_time)
+            return _number(con, opened, options, rows_read, need_time)
         except (duckdb.Error, RuntimeError) as problem:
             if "interrupted" in str(problem).lower():  # Ctrl-C while DuckDB was at work
                 raise KeyboardInterrupt from problem
             if not isinstance(problem, duckdb.Error):
                 raise
-            label = opened[-1].label if opened else str(sources[0])
+            named = [source.label for source in opened if source.label in str(problem)]
+            label = named[0] if named else opened[-1].label if opened else Path(str(sources[0])).name
             raise DataError(_sentence(str(problem), label)) from problem
 
 
@@ -131,46 +133,53 @@ def _connection() -> Iterator[DuckDBPyConnection]:
         yield con
 
 
-def _stage(con: DuckDBPyConnection, sources: Sequence[Source], ratings: RatingFilter, need_time: bool) -> None:
-    """Read everything once into the table ``staged``, and refuse rows that are not what they should be."""
-    selects = []
-    for part, source in enumerate(sources):
+# What makes a row unfit. ``fine`` says that the rating is a finite number.
+_UNFIT = {
+    "an empty user id": "user IS NULL OR user = ''",
+    "an empty item id": "item IS NULL OR item = ''",
+    "a rating that is not a number": "fine IS NOT TRUE",
+    "a timestamp that is neither a number nor a date": "timestamp IS NULL OR isnan(timestamp)",
+}
+
+
+def _stage(con: DuckDBPyConnection, sources: Sequence[Source], ratings: RatingFilter, need_time: bool) -> int:
+    """Read into the table ``staged`` what passes the filter, refuse unfit rows, and count all that were read."""
+    for source in sources:
         if ratings and not source.rating:
             raise DataError(f"{source.label} has no rating column to filter by; name it with --rating-col.")
         if need_time and not source.timestamp:
             raise DataError(
                 f"{source.label} has no timestamp column, which this split needs; name it with --timestamp-col."
             )
-        rating = "rating" if source.rating else "1.0"
-        time = "timestamp" if need_time else "0.0"
-        selects.append(
-            f"SELECT user, item, {rating} AS rating, {time} AS timestamp, {part}::TINYINT AS part "
-            f"FROM ({source.select})"
-        )
+    # A rating that cannot be compared must not slip through the filter: neither true nor false is kept, and refused.
+    where = f"WHERE ({ratings.condition()}) IS NOT FALSE" if ratings else ""
+    time = ", timestamp" if need_time else ""
+    selects = [
+        f"SELECT user, item, {_fine(source)} AS fine, {part}::TINYINT AS part{time} FROM ({source.select}) {where}"
+        for part, source in enumerate(sources)
+    ]
     con.execute(f"CREATE TEMP TABLE staged AS {' UNION ALL '.join(selects)}")
-    conditions = {
-        "an empty user id": "user IS NULL OR user = ''",
-        "an empty item id": "item IS NULL OR item = ''",
-        "a rating that is not a number": "rating IS NULL OR isnan(rating) OR isinf(rating)",
-        "a timestamp that is neither a number nor a date": "timestamp IS NULL OR isnan(timestamp)",
-    }
-    counts = con.execute(
-        f"SELECT {', '.join(f'count(*) FILTER ({condition})' for condition in conditions.values())} FROM staged"
-    ).fetchall()[0]
-    for (problem, condition), count in zip(conditions.items(), counts, strict=True):
-        if count:
-            raise DataError(_bad_rows(con, sources, problem, condition, count))
+    for problem, test in _UNFIT.items():
+        if need_time or "timestamp" not in test:
+            count = con.execute(f"SELECT count(*) FROM staged WHERE {test}").fetchall()[0][0]
+            if count:
+                raise DataError(_bad_rows(con, sources, problem, test, count))
+    tables = [source.select for source in sources] if ratings else ["FROM staged"]
+    return sum(con.execute(f"SELECT count(*) FROM ({table})").fetchall()[0][0] for table in tables)
 
 
-def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], problem: str, condition: str, count: int) -> str:
+def _fine(source: Source) -> str:
+    return "isfinite(rating)" if source.rating else "true"
+
+
+def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], problem: str, test: str, count: int) -> str:
     """Name the first bad row: read again, slowly and in order, now that there is something to say."""
     con.execute("SET threads = 1; SET preserve_insertion_order = true")
     for source in sources:
-        numbered = f"SELECT *, row_number() OVER () AS row FROM ({source.select})"
-        wanted = {"rating": source.rating, "timestamp": source.timestamp}
-        if any(word in condition and not there for word, there in wanted.items()):
+        if "timestamp" in test and not source.timestamp:
             continue
-        found = con.execute(f"SELECT min(row) FROM ({numbered}) WHERE {condition}").fetchall()[0][0]
+        numbered = f"SELECT *, {_fine(source)} AS fine, row_number() OVER () AS row FROM ({source.select})"
+        found = con.execute(f"SELECT min(row) FROM ({numbered}) WHERE {test}").fetchall()[0][0]
         if found is not None:
             place = f"line {found + source.first_line - 1}" if source.first_line else f"row {found}"
             others = f" ({count:,} such rows in all)" if count > 1 else ""
@@ -179,14 +188,9 @@ def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], problem: str, 
 
 
 def _number(
-    con: DuckDBPyConnection,
-    sources: Sequence[Source],
-    options: ReadOptions,
-    ratings: RatingFilter,
-    need_time: bool,
+    con: DuckDBPyConnection, sources: Sequence[Source], options: ReadOptions, rows_read: int, need_time: bool
 ) -> Interactions:
-    where = f"WHERE {ratings.condition()}" if ratings else ""
-    rows_read = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
+    """Number the ids, and fetch the fit rows by number."""
     if not rows_read:
         raise DataError(f"{sources[0].label} has no rows, expected at least one user and item.")
     for column in ("user", "item"):
@@ -194,13 +198,13 @@ def _number(
         con.execute(
             f"CREATE TEMP TABLE {column}_ids AS "
             f"SELECT {column}, (row_number() OVER (ORDER BY strlen({column}), {column}) - 1) AS idx "
-            f"FROM (SELECT DISTINCT {column} FROM staged {where})"
+            f"FROM (SELECT DISTINCT {column} FROM staged)"
         )
     users = _vocabulary(con, "user", sources, options)
     items = _vocabulary(con, "item", sources, options)
     columns = con.execute(
         f"SELECT u.idx::INTEGER AS user, i.idx::INTEGER AS item, part{', timestamp' if need_time else ''} "
-        f"FROM (SELECT * FROM staged {where}) s JOIN user_ids u USING (user) JOIN item_ids i USING (item)"
+        f"FROM staged JOIN user_ids u USING (user) JOIN item_ids i USING (item)"
     ).fetchnumpy()
     return Interactions(
         users,
@@ -265,6 +269,11 @@ def _sentence(message: str, label: str) -> str:
         return (
             f"{where} has {columns[2]} columns, expected {columns[1]} as in the first line; mend the line, or name the "
             "separator with --delimiter."
+        )
+    value = re.search(r'Could not convert string "(.*)" to', message)
+    if value:
+        return (
+            f"{where} has the rating {value[1][:40]!r}, which is not a number; correct it or name another --rating-col."
         )
     known = {
         "Invalid unicode": "is not UTF-8 text; save it as UTF-8 or name its encoding with --encoding latin-1",

@@ -159,12 +159,12 @@ def _delimited(
     roles: Mapping[str, int],
     quoted: bool = True,
 ) -> Source:
+    types = ["DOUBLE" if place == roles.get("rating") else "VARCHAR" for place in range(width)]
     quote = '"' if quoted and len(delimiter) == 1 else ""
-    table = _scan_text(path, sample, options, delimiter, width, header=header, quote=quote)
+    table = _scan_text(path, sample, options, delimiter, types, header=header, quote=quote)
     parts = [f"c{roles['user']} AS user", f"c{roles['item']} AS item"]
     if "rating" in roles:
-        # trim keeps the cast out of the CSV reader, which would stop at a bad value instead of counting it.
-        parts.append(f"try_cast(trim(c{roles['rating']}) AS DOUBLE) AS rating")
+        parts.append(f"c{roles['rating']} AS rating")
     if "timestamp" in roles:
         parts.append(f"{_text_time('c' + str(roles['timestamp']))} AS timestamp")
     return Source(
@@ -182,7 +182,7 @@ def _text_time(column: str) -> str:
 
 def read_adjacency(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
     """Lines ``user item item …`` of whole numbers: the format of NGCF, LightGCN and the paper's authors."""
-    table = _scan_text(path, sample, options, "\x1f", 1, header=False, quote="")
+    table = _scan_text(path, sample, options, "\x1f", ["VARCHAR"], header=False, quote="")
     fields = "list_filter(string_split(replace(c0, chr(9), ' '), ' '), lambda field: field <> '')"
     lists = f"SELECT {fields} AS fields FROM {table} WHERE trim(c0) <> ''"
     return Source(
@@ -197,13 +197,13 @@ def _scan_text(
     sample: sniff.Sample,
     options: ReadOptions,
     delimiter: str,
-    width: int,
+    types: list[str],
     *,
     header: bool,
     quote: str,
 ) -> str:
-    """A ``read_csv`` call that leaves nothing to guessing: every column is text, every line has ``width`` fields."""
-    columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(width))
+    """A ``read_csv`` call that leaves nothing to guessing: every column has its type, every line all columns."""
+    columns = ", ".join(f"'c{place}': '{type_name}'" for place, type_name in enumerate(types))
     return (
         f"read_csv({quoted_text(_literal_path(path))}, auto_detect=false, strict_mode=true, header={header}, "
         f"delim={quoted_text(delimiter)}, quote='{quote}', escape='{quote}', columns={{{columns}}}, "

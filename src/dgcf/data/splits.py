@@ -63,6 +63,8 @@ class Split:
 def assign(rows: Interactions, split: Split) -> NDArray[np.int8]:
     """(n,) 0 for train, 1 for validation, 2 for test. The rows must hold each pair once."""
     n = len(rows)
+    if split.method == "none":
+        return np.zeros(n, dtype=np.int8)
     # Draw by the pair's rank among the sorted pairs, so that the file's order does not matter.
     sorted_rows = np.lexsort((rows.item_idx, rows.user_idx))
     draw = np.empty(n, dtype=np.uint64)
@@ -70,8 +72,6 @@ def assign(rows: Interactions, split: Split) -> NDArray[np.int8]:
     timed = rows.timestamp is not None and split.method != "random" and split.method != "global"
     # Equal times are ordered by the draw: a file's order is no reason to prefer a pair.
     ranking = (draw, rows.timestamp) if timed else (draw,)
-    if split.method == "none":
-        return np.zeros(n, dtype=np.int8)
     if split.method in ("global", "temporal"):
         group, group_sizes = np.zeros(n, dtype=np.int32), np.array([n])
     else:
