@@ -37,7 +37,7 @@ class Evaluator:
     refused. Users without a relevant item are left out, since no metric is defined for them, and so are
     users without a train item, as in the authors' code (``cold_users=True`` keeps those). A relevant item
     that the mask hides cannot be reached; it still counts as relevant, as in the authors' code, and the
-    number is reported.
+    number is reported. ``user_idx``, ``left_out`` and ``leaked_pairs`` are known before anything is ranked.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class Evaluator:
                 f"no user has {wanted}a {self.split} item; "
                 f"prepare the dataset with a {self.split} split, or evaluate on another."
             )
-        self._user_idx = np.flatnonzero(chosen)
-        self._left_out = {
+        self.user_idx = np.flatnonzero(chosen)
+        self.left_out = {
             "without_relevant": int((~relevant).sum()),
             "without_train": int((relevant & ~chosen).sum()),
         }
         hidden = np.intersect1d(self._relevant.keys(), self._masked.keys(), assume_unique=True)
-        self._leaked = int(chosen[hidden // max(self._relevant.n_items, 1)].sum())
+        self.leaked_pairs = int(chosen[hidden // max(self._relevant.n_items, 1)].sum())
 
     def evaluate(self, scorer: Scorer) -> Evaluation:
         """Rank with ``scorer`` (anything with ``scores(user_idx) -> (batch, n_items)``)."""
-        users, n_items = self._user_idx, self._train.n_items
+        users, n_items = self.user_idx, self._train.n_items
         ranked = top_k(scorer, users, self._masked, self.ks[-1], memory=self._memory, chunk=self._chunk).item_idx.numpy(
             force=True
         )
@@ -110,8 +110,8 @@ class Evaluator:
             all_degrees=self._all_degrees[users],
             values=values,
             coverage={f"coverage@{k}": coverage(ranked, n_items, k) for k in self.ks},
-            left_out=self._left_out,
-            leaked_pairs=self._leaked,
+            left_out=self.left_out,
+            leaked_pairs=self.leaked_pairs,
             seed=self._seed,
             resamples=self._resamples,
             confidence=self._confidence,
