@@ -1,0 +1,149 @@
+"""Random walks on a propagation matrix: steps, limits, the gap between even and odd ones, and the paper's bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigvalsh
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+Floats = NDArray[np.float64]
+# Two steps that move less than this in total are taken as standing still (float64, mass 1).
+STILL = 1e-14
+# Stored entries that a walk may touch before it stops unfinished: seconds, not hours, on any graph.
+WALK_BUDGET = 1_000_000_000
+# Below this size all eigenvalues cost less than Lanczos' set-up.
+SMALL = 200
+
+
+class Ends(NamedTuple):
+    """The ends of the walk's spectrum without what never decays (1, and −1 on a bipartite graph)."""
+
+    lowest: float
+    highest: float
+
+    @property
+    def decay(self) -> float:
+        """By what factor a step shrinks what is left to the limit, in the long run."""
+        return max(abs(self.lowest), abs(self.highest))
+
+
+@dataclass(frozen=True)
+class Walk:
+    """``x(t+1) = P x(t)``, where ``P = M diag(1/w)`` is M with its columns normalised and ``w = Mᵀ 1``.
+
+    M is non-negative, symmetric, (n, n), connected, without empty columns; its first ``n_users`` nodes are one side.
+    The walk is *two-sided* where M has no entry inside a side: then every step swaps the sides' masses, for ever.
+    """
+
+    M: csr_array
+    n_users: int
+
+    @property
+    def weights(self) -> Floats:
+        """``w``: weighted degrees, (n,)."""
+        return np.asarray(self.M.sum(axis=0)).ravel()
+
+    @property
+    def transition(self) -> csr_array:
+        """P, the column-stochastic matrix of one step."""
+        return csr_array(self.M @ diags_array(1.0 / self.weights))
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether M is bipartite: no edge within users, none within items, no loop."""
+        is_user = np.arange(self.M.shape[0]) < self.n_users
+        of_row = np.repeat(is_user, np.diff(self.M.indptr))
+        return not bool((of_row == is_user[self.M.indices])[self.M.data != 0].any())
+
+    def uniform(self) -> Floats:
+        """The start of all our walks: every node alike."""
+        n_nodes = self.M.shape[0]
+        return np.full(n_nodes, 1.0 / n_nodes)
+
+    def limits(self, start: Floats) -> tuple[Floats, Floats]:
+        """The stationary distributions of even and of odd steps, exactly.
+
+        One-sided: both are ``w / Σw``, that is degree / 2|E|. Two-sided: each side's mass spreads over it by w; in
+        even steps it is the mass that the side began with, in odd steps the other side's.
+        """
+        w = self.weights
+        if not self.two_sided:
+            return w / w.sum() * start.sum(), w / w.sum() * start.sum()
+        users = np.arange(len(w)) < self.n_users
+        share = np.where(users, w / w[users].sum(), w / w[~users].sum())
+        own, other = start[users].sum(), start[~users].sum()
+        return share * np.where(users, own, other), share * np.where(users, other, own)
+
+    def condition(self, start: Floats) -> float:
+        """``‖R π_i − π_u‖₁`` with the even limit π and the walk's own R: zero exactly where nothing oscillates."""
+        even, _ = self.limits(start)
+        P = self.transition
+        return float(np.abs(P[: self.n_users, self.n_users :] @ even[self.n_users :] - even[: self.n_users]).sum())
+
+    def trace(self, start: Floats, steps: int) -> tuple[Floats, Floats]:
+        """``‖x(t) − x(t+1)‖₁`` and the distance of x(t) to the limit of its parity, for t = 0 … steps − 1."""
+        P, x = self.transition, start
+        limits = self.limits(start)
+        gaps, distances = np.empty(steps), np.empty(steps)
+        for t in range(steps):
+            following = P @ x
+            gaps[t] = np.abs(x - following).sum()
+            distances[t] = np.abs(x - limits[t % 2]).sum()
+            x = following
+        return gaps, distances
+
+    def run(self, start: Floats, max_steps: int | None = None) -> tuple[Floats, Floats, int, bool]:
+        """Walk until two steps stand still: x at an even and at the odd step after it, how many steps, and whether."""
+        P, x = self.transition, start
+        most = max(200, WALK_BUDGET // max(self.M.nnz, 1)) if max_steps is None else max_steps
+        for step in range(0, most, 2):
+            odd = P @ x
+            even = P @ odd
+            if np.abs(even - x).sum() < STILL:
+                return x, odd, step, True
+            x = even
+        return x, P @ x, most, False
+
+    def ends(self) -> Ends:
+        """The spectrum's ends by Lanczos, on ``w^-½ M w^-½``, which has the eigenvalues of P and is symmetric."""
+        w = self.weights
+        scale = diags_array(1.0 / np.sqrt(w))
+        S = csr_array(scale @ self.M @ scale)
+        lasting = np.sqrt(w / w.sum())
+        fixed = [(1.0, lasting)]
+        if self.two_sided:
+            fixed.append((-1.0, np.where(np.arange(len(w)) < self.n_users, lasting, -lasting)))
+        if len(w) <= SMALL:
+            spectrum = eigvalsh(S.toarray() - sum(value * np.outer(v, v) for value, v in fixed))
+            return Ends(float(spectrum[0]), float(spectrum[-1]))
+
+        def deflated(x: Floats) -> Floats:
+            x = x.ravel()
+            return np.asarray(S @ x - sum(value * v * (v @ x) for value, v in fixed))
+
+        operator = LinearOperator(S.shape, matvec=deflated, dtype=np.float64)
+        first_vector = np.cos(np.arange(len(w)))  # any fixed vector: the same result every time
+        values = np.sort(eigsh(operator, k=2, which="BE", v0=first_vector, tol=1e-7, return_eigenvectors=False))
+        return Ends(float(values[0]), float(values[-1]))
+
+
+def gap_bounds(matrix: csr_array, start: Floats, steps: int) -> Floats:
+    """The paper's bound on ``‖x(t) − x(t+1)‖₁`` for x(t) = matrixᵗ start, t = 0 … steps − 1.
+
+    ``max column sum of matrixᵗ · ‖start − matrix start‖₁``. At t = 2k on a bipartite matrix the column sums are those
+    of ``V^k = (R Rᵀ)^k`` and ``T^k = (Rᵀ R)^k``, as the paper has it. They are the entries of ``1ᵀ matrixᵗ``, so no
+    power is ever formed. With columns normalised all of them are 1, and the bound is the first gap.
+    """
+    first = float(np.abs(start - matrix @ start).sum())
+    column_sums = np.ones(matrix.shape[1])
+    bounds = np.empty(steps)
+    transposed = matrix.T.tocsr()
+    for t in range(steps):
+        bounds[t] = column_sums.max() * first
+        column_sums = transposed @ column_sums
+    return bounds
