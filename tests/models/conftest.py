@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from scipy.sparse import csr_array
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Tensors this small are not worth a second thread, least of all where several tests run at once."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

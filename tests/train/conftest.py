@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from planted_tastes import planted_tastes
 
 from dgcf.data.dataset import Dataset
+from tests.train.planted_tastes import planted_tastes
 
 
 @pytest.fixture(scope="session", autouse=True)

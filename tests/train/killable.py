@@ -1,4 +1,4 @@
-"""Training processes to be killed: ``python killable.py DATASET`` starts one for every run folder it reads from stdin.
+"""Training processes to be killed: ``python -m tests.train.killable DATASET`` starts one for every folder on stdin.
 
 Each is a process of its own, forked after the imports: importing torch a dozen times takes longer than all the
 training. It prints ``ready PID`` when it is about to make its first step; the parent prints ``ended STATUS``.
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import torch
-from planted_tastes import validation_of
 
 from dgcf.data.dataset import Dataset
 from dgcf.train import Observer, Run, resolve, train
+from tests.train.planted_tastes import validation_of
 
 SETTINGS = {
     "dim": 16,

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-import dgcf
 from dgcf.data.dataset import Dataset
 from dgcf.random import uniform
 from dgcf.train import Run
 
-SCRIPT = Path(__file__).with_name("killable.py")
+PROJECT = Path(__file__).resolve().parents[2]
 KILLS, EPOCHS = 10, 150
 
 
@@ -26,12 +25,8 @@ class Nursery:
     """Where training processes come from."""
 
     def __init__(self, data: Path) -> None:
-        source = str(Path(dgcf.__file__).parents[1])
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
-        command = [sys.executable, str(SCRIPT), str(data)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        command = [sys.executable, "-m", "tests.train.killable", str(data)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT)
 
     def _hear(self, word: str) -> int:
         assert self.process.stdout is not None

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from planted_tastes import planted_tastes, validation_of
 from safetensors.torch import save_file
 
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.train import Observer, Recipe, Run, Trained, Trainer, build, load, resolve, train
 from dgcf.train.checkpoint import Checkpoint
+from tests.train.planted_tastes import planted_tastes, validation_of
 
 SETTINGS: dict[str, Any] = {
     "dim": 4,

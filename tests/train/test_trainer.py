@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from planted_tastes import planted_tastes, recall, validation_of
 
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.models import CATALOG, Embeddings
 from dgcf.train import DivergedError, EpochReport, Observer, Trained, Trainer, build, resolve, train
+from tests.train.planted_tastes import planted_tastes, recall, validation_of
 
 QUICK = {"dim": 8, "layers": 2, "batch_size": 64, "learning_rate": 0.02, "l2": 1e-4, "epochs": 30, "evaluate_every": 5}
 

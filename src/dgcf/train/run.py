@@ -25,6 +25,7 @@ from dgcf import __version__
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ArtifactError, ConfigError
 from dgcf.files import whole_file, whole_folder
+from dgcf.random import key_of
 from dgcf.train.checkpoint import Checkpoint
 from dgcf.train.recipe import Recipe, resolve
 
@@ -50,6 +51,7 @@ class Run:
     ) -> Run:
         """A new folder; ``source`` is how the dataset was named, to find it again."""
         target = Path(path)
+        key_of(seed, "run")  # refuses what cannot be a seed before anything is written
         if (target / "run.json").exists():
             raise ConfigError(
                 f"{target} holds a run already; go on with it by --resume {target}, or choose another --out."
