@@ -1,0 +1,61 @@
+"""``dgcf train``: train a model on a dataset, in a run folder from which it can always go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dgcf.cli.terminal import AsJson, emit
+from dgcf.config import parse_settings, read_toml
+from dgcf.errors import ConfigError
+
+MODELS = "dgcf, dgcf-chp, dgcf-la, dgcf-sl, lightgcn or bpr-mf"
+PRESETS = "paper, official-code or plain"
+
+
+def register(root: typer.Typer) -> None:
+    root.command("train")(train_model)
+
+
+def train_model(
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="DATA", help="A known name, a folder or a file; with --resume, the run's own."),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help=MODELS, show_default="dgcf")] = None,
+    preset: Annotated[str | None, typer.Option(help=PRESETS, show_default="paper")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting over the preset; repeatable.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file of settings, under those of --set.")] = None,
+    seed: Annotated[int | None, typer.Option(help="What all random draws come from.", show_default="0")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Train that many runs, with seeds from --seed on.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    mask: Annotated[str, typer.Option(help="Items hidden in the test ranking: train, or train+validation.")] = "train",
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder.", show_default="runs/…")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.", show_default=False)] = None,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between two checkpoints.")] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model; the epoch that is best on the validation split is kept and measured on the test split.
+
+    Ctrl-C saves and stops; `--resume` goes on to the same result, to the bit, as if nothing had happened.
+
+    Example: `dgcf train deoscirec/ml-100k --model dgcf --set layers=2`
+    """
+    from dgcf.cli import training  # here, because torch takes seconds to import and other verbs do not need it
+
+    given = {**(read_toml(config) if config else {}), **parse_settings(settings or [])}
+    if resume is not None:
+        if seeds > 1 or folder is not None:
+            raise ConfigError("--resume goes on with one run in its own folder; leave out --seeds and --out.")
+        results = [training.resume(resume, data, model, preset, given, seed, device, mask, save_every)]
+    else:
+        if data is None:
+            raise ConfigError("there is nothing to train on; name a dataset, such as deoscirec/ml-100k.")
+        results = training.start(
+            data, model or "dgcf", preset or "paper", given, (seed or 0, seeds), device, mask, folder, save_every
+        )
+    emit(training.together(results), as_json, lambda: training.draw(results))

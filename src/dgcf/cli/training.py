@@ -1,0 +1,234 @@
+"""The work behind ``dgcf train``: start or resume runs, show how they go, measure the best epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from dgcf.cli.terminal import err, out, progress, say
+from dgcf.data import Dataset, load
+from dgcf.evaluate.evaluator import Evaluator
+from dgcf.evaluate.metrics import parse_metric
+from dgcf.evaluate.topk import EmbeddingScorer
+from dgcf.models import Embeddings
+from dgcf.train import EpochReport, Observer, PlainLines, Recipe, Run, Trained, Validate, pick_device, resolve, train
+
+
+def _load(source: str) -> Dataset:
+    with progress(f"reading {source}"):
+        return load(source, say=say)
+
+
+def start(
+    data: str,
+    model: str,
+    preset: str,
+    given: dict[str, Any],
+    seeds: tuple[int, int],
+    device: str,
+    mask: str,
+    folder: Path | None,
+    save_every: float,
+) -> list[dict[str, Any]]:
+    """Train ``seeds[1]`` new runs with the seeds from ``seeds[0]`` on."""
+    dataset = _load(data)
+    recipe = resolve(model, dataset=dataset.name, preset=preset, settings=given)
+    source = str(Path(data).resolve()) if Path(data).exists() else data
+    place = str(pick_device(device))
+    results = []
+    for seed in range(seeds[0], seeds[0] + seeds[1]):
+        path = _folder(folder, dataset, recipe, seed, seeds[1])
+        run = Run.create(path, dataset, recipe, seed=seed, device=place, source=source)
+        results.append(_train(run, dataset, recipe, device, mask, save_every))
+    return results
+
+
+def resume(
+    folder: Path,
+    data: str | None,
+    model: str | None,
+    preset: str | None,
+    given: dict[str, Any],
+    seed: int | None,
+    device: str,
+    mask: str,
+    save_every: float,
+) -> dict[str, Any]:
+    """Go on with a run as it began; what is said again must be what was said then."""
+    run = Run.open(folder)
+    dataset = _load(data or run.about["dataset"]["source"])
+    same = model in (None, run.about["model"]) and preset in (None, run.about["preset"])
+    wanted = resolve(
+        model or run.about["model"],
+        dataset=dataset.name,
+        preset=preset or run.about["preset"],
+        settings={**(run.about["settings"] if same else {}), **given},
+    )
+    run.refuse_changes(dataset, wanted, seed)
+    return _train(run, dataset, run.recipe, device, mask, save_every)
+
+
+def _train(run: Run, dataset: Dataset, recipe: Recipe, device: str, mask: str, save_every: float) -> dict[str, Any]:
+    run.autosave = save_every
+    say(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
+    validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
+    with observer() as watching:
+        trained = train(dataset, recipe, seed=run.seed, device=device, validate=validate, observer=watching, run=run)
+    if trained.interrupted:
+        say(f"{trained.reason}; saved. Go on with: dgcf train --resume {run.path}")
+        raise typer.Exit(130)
+    return summary(trained, dataset, mask, validate)
+
+
+def validator(dataset: Dataset, metric: str) -> Validate:
+    """Embeddings to the validation metrics at the cut-off that ``metric`` names."""
+    evaluator = Evaluator(dataset, split="validation", ks=(parse_metric(metric)[1],))
+
+    def validate(found: Embeddings) -> dict[str, float]:
+        return dict(evaluator.evaluate(EmbeddingScorer(found.users, found.items)).means)
+
+    return validate
+
+
+def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | None) -> dict[str, Any]:
+    """What a finished run is reported as: its best epoch, measured on validation and test."""
+    run = trained.run
+    assert run is not None
+    test: dict[str, float] = {}
+    users = 0
+    if len(dataset.test):
+        k = parse_metric(trained.recipe.train.metric)[1]
+        scorer = EmbeddingScorer(trained.embeddings.users, trained.embeddings.items)
+        evaluation = Evaluator(dataset, split="test", mask=mask, ks=sorted({k, 20})).evaluate(scorer)
+        test, users = dict(evaluation.means), evaluation.users_evaluated
+    return {
+        "model": trained.recipe.name,
+        "dataset": dataset.name,
+        "preset": trained.recipe.preset,
+        "seed": run.seed,
+        "epochs": trained.epochs,
+        "best_epoch": trained.best_epoch,
+        "seconds": trained.seconds,
+        "seconds_per_epoch": run.seconds_per_epoch,
+        "validation": dict(validate(trained.embeddings)) if validate else {},
+        "test": test,
+        "mask": mask,
+        "users_evaluated": users,
+        "run": str(run.path),
+    }
+
+
+def _folder(folder: Path | None, dataset: Dataset, recipe: Recipe, seed: int, seeds: int) -> Path:
+    """Where a run goes: as asked, with a part for the seed where there are several, or the next free name."""
+    if folder is not None:
+        return folder if seeds == 1 else folder / f"seed-{seed}"
+    base = Path("runs") / f"{dataset.name.replace('/', '-')}-{recipe.name}-seed{seed}"
+    names = [base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 10_000))]
+    return next(name for name in names if not name.exists())
+
+
+def together(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """One run as it is; of several seeds each run, and the mean and sample deviation of every metric."""
+    first = results[0]
+    if len(results) == 1:
+        return first
+
+    def spread(part: str) -> dict[str, dict[str, float]]:
+        table = {name: np.array([result[part][name] for result in results]) for name in first[part]}
+        return {name: {"mean": float(v.mean()), "std": float(v.std(ddof=1))} for name, v in table.items()}
+
+    shared = {key: first[key] for key in ("model", "dataset", "preset", "mask", "users_evaluated")}
+    return {
+        **shared,
+        "seeds": [result["seed"] for result in results],
+        "seconds": sum(result["seconds"] for result in results),
+        "validation": spread("validation"),
+        "test": spread("test"),
+        "runs": results,
+    }
+
+
+def draw(results: list[dict[str, Any]]) -> None:
+    first = results[0]
+    table = Table(title=f"{first['model']} on {first['dataset']}, test, mask {first['mask']}")
+    names = [name for name in first["test"] if name.startswith(("recall", "ndcg", "precision", "hit"))]
+    for column in ("seed", "epochs", "best", "seconds", *names):
+        table.add_column(column, justify="right")
+    for result in results:
+        numbers = [f"{result['test'][name]:.4f}" for name in names]
+        table.add_row(
+            str(result["seed"]), str(result["epochs"]), str(result["best_epoch"]), f"{result['seconds']:.1f}", *numbers
+        )
+    out.print(table)
+    out.print(f"{first['users_evaluated']:,} users evaluated", markup=False)
+    for result in results:
+        out.print(f"run: {result['run']}", markup=False, soft_wrap=True)
+
+
+class Bar(Observer):
+    """Epoch, loss, validation metric, best, pairs per second and the time left if no patience ends it sooner."""
+
+    def __init__(self) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[told]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+        )
+        self.task = self.bar.add_task("training", total=None, told="")
+
+    def __enter__(self) -> Bar:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.bar.stop()
+
+    def note(self, text: str) -> None:
+        say(f"note: {text}")
+
+    def epoch_began(self, epoch: int, epochs: int, batches: int, done: int) -> None:
+        self.bar.update(
+            self.task,
+            total=epochs * batches,
+            completed=(epoch - 1) * batches + done,
+            description=f"epoch {epoch}/{epochs}",
+        )
+
+    def batch_done(self) -> None:
+        self.bar.advance(self.task)
+
+    def epoch_ended(self, report: EpochReport) -> None:
+        words = report.line().split("  ")[1:]
+        if report.validation:
+            self.validated = words[1]
+        elif report.best is not None:
+            words.insert(1, self.validated)
+        self.bar.update(self.task, told="  ".join(words))
+
+    validated = ""
+
+    def finished(self, reason: str) -> None:
+        say(reason)
+
+
+class Lines(PlainLines):
+    """The same for pipes and logs."""
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        pass
+
+
+def observer() -> Bar | Lines:
+    return Bar() if err.is_terminal else Lines()

@@ -1,0 +1,211 @@
+"""``dgcf train``, ``evaluate`` and ``compare`` as a person uses them.
+
+What depends on the process (output streams, Ctrl-C, kill −9) runs in real ones; the rest is invoked here, because
+every process imports torch anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from dgcf.cli import application
+from dgcf.cli.train import MODELS, PRESETS
+from dgcf.models import CATALOG
+from dgcf.random import uniform
+from dgcf.train import presets
+from tests.train.planted_tastes import planted_tastes
+
+Json = Callable[..., dict[str, Any]]
+FIELDS = {"model", "dataset", "seed", "epochs", "best_epoch", "seconds", "seconds_per_epoch", "validation", "test"}
+FIELDS |= {"mask", "users_evaluated", "run"}
+QUICK = ("--set", "dim=8", "--set", "batch_size=64", "--set", "learning_rate=0.02", "--device", "cpu")
+HASHED = ("last.safetensors", "best.safetensors", "metrics.jsonl")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return planted_tastes().save(tmp_path_factory.mktemp("data") / "planted")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here and in the processes: tensors this small are not worth a second thread."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+
+
+def invoke(*words: str | Path) -> dict[str, Any]:
+    """The JSON object that a verb prints, without a process of its own."""
+    done = CliRunner().invoke(application(), [*map(str, words), "--json"])
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
+
+
+def refusal(*words: str | Path) -> str:
+    """The one sentence with which a verb refuses."""
+    done = CliRunner().invoke(application(), [*map(str, words)])
+    assert done.exit_code == 1, done.output
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def hashes(path: Path) -> dict[str, str]:
+    return {name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in HASHED}
+
+
+def test_train_evaluate_compare(dgcf_json: Json, data: Path, tmp_path: Path) -> None:
+    """One story in the order in which a person lives it."""
+    runs = {}
+    for model in ("dgcf", "bpr-mf"):
+        train = dgcf_json if model == "dgcf" else invoke
+        found = train(
+            "train", data, "--model", model, *QUICK, "--set", "epochs=20", "--seed", "1", "--out", tmp_path / model
+        )
+        assert set(found) >= FIELDS
+        assert (found["model"], found["seed"], found["epochs"], found["mask"]) == (model, 1, 20, "train")
+        assert found["run"] == str(tmp_path / model)
+        assert found["validation"]["recall@20"] > 0.6
+        runs[model] = found
+    assert runs["dgcf"]["test"]["recall@20"] > 0.95
+
+    measured = invoke("evaluate", tmp_path / "dgcf", "--k", "5,20", "--gates", "--groups", "2")
+    assert measured["recall@20"] == runs["dgcf"]["test"]["recall@20"]
+    assert measured["best_epoch"] == runs["dgcf"]["best_epoch"]
+    assert measured["users_evaluated"] == runs["dgcf"]["users_evaluated"]
+    assert measured["recall@5"] < measured["recall@20"]
+    assert set(measured["gate_correlation"]) == {"users", "items", "layers"}
+    assert len(measured["gate_correlation"]["layers"]) == 3
+    assert sum(group["users"] for group in measured["groups"]) == measured["users_evaluated"]
+    hidden = invoke("evaluate", tmp_path / "dgcf", "--mask", "train+validation")
+    assert hidden["mask"] == "train+validation"
+    assert hidden["recall@20"] >= measured["recall@20"]
+
+    compared = invoke("compare", tmp_path / "bpr-mf", tmp_path / "dgcf")
+    (recall,) = [line for line in compared["comparisons"] if line["metric"] == "recall@20"]
+    difference = runs["dgcf"]["test"]["recall@20"] - runs["bpr-mf"]["test"]["recall@20"]
+    assert recall["difference"] == pytest.approx(difference, abs=1e-12)
+
+    message = refusal("train", data, "--model", "dgcf", "--out", tmp_path / "dgcf")
+    assert "holds a run already; go on with it by --resume" in message
+    assert "layers 3 is now 2" in refusal("train", data, "--resume", tmp_path / "dgcf", "--set", "layers=2")
+    assert "seed 1 is now 0" in refusal("train", data, "--resume", tmp_path / "dgcf", "--seed", "0")
+    assert "dataset planted" in refusal("train", "checkerboard", "--resume", tmp_path / "dgcf")
+    assert "has no gates" in refusal("evaluate", tmp_path / "bpr-mf", "--gates")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--model", "dgfc"), "there is no model 'dgfc'; did you mean 'dgcf'?"),
+        (("--preset", "papers"), "there is no preset 'papers'; did you mean 'paper'?"),
+        (("--set", "layer=2"), "no setting 'layer'; did you mean 'layers'?"),
+        (("--set", "layers=0"), "layers is 0, expected from 1 to 64"),
+        (("--set", "layers"), "setting 'layers' has no key and value"),
+        (("--seed", "-1"), "seed -1 is negative"),
+        (("--device", "abacus"), "device 'abacus' cannot be used here"),
+    ],
+    ids=str,
+)
+def test_bad_words_get_one_sentence_and_leave_nothing_behind(
+    data: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    assert message in refusal("train", data, "--out", tmp_path / "run", *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_run_is_said_so(refused: Callable[..., str], tmp_path: Path) -> None:
+    assert "is not a run folder" in refused("evaluate", tmp_path)
+    assert "is not a run folder" in refusal("train", "checkerboard", "--resume", tmp_path / "absent")
+    assert "there is nothing to train on" in refusal("train")
+
+
+def test_without_validation_the_epochs_are_fixed_and_that_is_said(tmp_path: Path) -> None:
+    folder = planted_tastes(validation=False).save(tmp_path / "data")
+    words = ("train", folder, *QUICK, "--set", "epochs=3", "--out", tmp_path / "run", "--json")
+    done = CliRunner().invoke(application(), [*map(str, words)])
+    assert done.exit_code == 0, done.stderr
+    assert "there is no validation split, so training takes all 3 epochs" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["epochs"], found["best_epoch"], found["validation"]) == (3, 3, {})
+
+
+def test_several_seeds_are_several_runs_with_their_spread(data: Path, tmp_path: Path) -> None:
+    found = invoke("train", data, *QUICK, "--set", "epochs=2", "--seeds", "2", "--seed", "4", "-o", tmp_path / "r")
+    assert found["seeds"] == [4, 5]
+    assert [run["run"] for run in found["runs"]] == [str(tmp_path / "r" / f"seed-{seed}") for seed in (4, 5)]
+    values = [run["test"]["ndcg@20"] for run in found["runs"]]
+    assert values[0] != values[1]
+    assert found["test"]["ndcg@20"]["mean"] == pytest.approx(sum(values) / 2)
+
+
+def test_ctrl_c_saves_and_tells_how_to_go_on(data: Path, tmp_path: Path) -> None:
+    words = ("train", str(data), *QUICK, "--set", "epochs=60", "--set", "evaluate_every=1", "--json")
+    whole = invoke(*words[:-1], "--out", tmp_path / "whole")
+    command = [sys.executable, "-m", "dgcf", *words, "--out", str(tmp_path / "stopped"), "--save-every", "1000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("epoch 3/60"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert output == ""
+    assert f"saved. Go on with: dgcf train --resume {tmp_path / 'stopped'}" in told
+    resumed = invoke("train", "--resume", tmp_path / "stopped")
+    assert hashes(tmp_path / "stopped") == hashes(tmp_path / "whole")
+    assert resumed["test"] == whole["test"]
+    assert resumed["best_epoch"] == whole["best_epoch"]
+
+
+@pytest.mark.slow
+def test_ten_kills_of_the_command_leave_no_trace(dgcf_json: Json, data: Path, tmp_path: Path) -> None:
+    words = ("train", str(data), *QUICK, "--set", "epochs=120", "--set", "patience=0", "--save-every", "0.1")
+    whole = dgcf_json(*words, "--out", tmp_path / "whole")
+    command = [sys.executable, "-m", "dgcf", *words]
+    for share in uniform(2, "test/kill", 10):
+        started = (tmp_path / "killed" / "run.json").exists()
+        place = ["--resume" if started else "--out", str(tmp_path / "killed")]
+        process = subprocess.Popen([*command, *place], stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        process.stderr.readline()  # it has begun
+        time.sleep(share * whole["seconds"] / 5)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    resumed = dgcf_json("train", "--resume", tmp_path / "killed")
+    assert hashes(tmp_path / "killed") == hashes(tmp_path / "whole")
+    assert resumed["test"] == whole["test"]
+
+
+def test_help_names_every_model_and_preset() -> None:
+    """They are written out there because importing the catalogue imports torch."""
+    assert MODELS.replace(" or", ",").split(", ") == list(CATALOG)
+    assert PRESETS.replace(" or", ",").split(", ") == list(presets.PRESETS)
+
+
+@pytest.mark.slow
+@pytest.mark.data("deoscirec/ml-100k")
+@pytest.mark.parametrize(("model", "mark"), [("dgcf", 0.340), ("lightgcn", 0.345), ("bpr-mf", 0.28)])
+def test_the_papers_settings_reach_the_marks_on_ml_100k(
+    dgcf_json: Json, tmp_path: Path, model: str, mark: float
+) -> None:
+    words = ("train", "deoscirec/ml-100k", "--model", model, "--preset", "paper", "--seed", "0", "-o", tmp_path / "r")
+    found = dgcf_json(*words, timeout=1500)
+    assert found["test"]["recall@20"] >= mark
+    assert (found["mask"], found["users_evaluated"]) == ("train", 859)
