@@ -1,3 +1,24 @@
 """Graph recommendations that explain themselves: Deoscillated Adaptive Graph Collaborative Filtering."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dgcf.recommend import Recommender, load
+
+__all__ = ["Recommender", "__version__", "load"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when they are used: ``import dgcf`` alone imports nothing."""
+    if name in ("Recommender", "load"):
+        import dgcf.recommend
+
+        return getattr(dgcf.recommend, name)
+    raise AttributeError(f"module 'dgcf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,176 @@
+"""The artefact: a snapshot as safetensors and JSON members, written without pickle and read with NumPy alone.
+
+``about.json``               model, settings, seed, metrics, dataset and fingerprint, how the graph was made
+``embeddings.safetensors``   what is ranked: ``users`` (n_users, dim), ``items`` (n_items, dim)
+``layers.safetensors``       ``layers`` (L + 1, N, dim), ``gate_logits``: for fold-in and explanations, read on demand
+``data.safetensors``         the ids' bytes, the training pairs, and the pairs that were seen elsewhere
+``titles.json``              what users and items are called, where that is known
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as decode
+from safetensors.numpy import save as encode
+
+from dgcf.data.pairs import Pairs
+from dgcf.data.vocabulary import Vocabulary
+from dgcf.recommend import container
+from dgcf.recommend.container import Container, explained
+from dgcf.recommend.snapshot import GraphRule, Layers, Side, Snapshot
+
+ABOUT, EMBEDDINGS, LAYERS = "about.json", "embeddings.safetensors", "layers.safetensors"
+DATA, TITLES = "data.safetensors", "titles.json"
+MEMBERS = frozenset((ABOUT, EMBEDDINGS, LAYERS, DATA, TITLES))
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> Path:
+    """Write one ``.dgcf`` file, or a folder for any other name."""
+    about = {
+        "about": dict(snapshot.about),
+        "rule": None if snapshot.rule is None else asdict(snapshot.rule),
+        "readout": snapshot.readout,
+        "cosine": snapshot.cosine,
+        "id_kinds": {"users": snapshot.users.kind, "items": snapshot.items.kind},
+    }
+    members = {
+        ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(),
+        EMBEDDINGS: encode({"users": snapshot.user_rows, "items": snapshot.item_rows}),
+        DATA: encode(_data(snapshot)),
+    }
+    layers = snapshot.layers
+    if layers is not None:
+        gates = {} if layers.gate_logits is None else {"gate_logits": layers.gate_logits}
+        members[LAYERS] = encode({"layers": layers.embeddings, **gates})
+    titles = {"users": snapshot.users.titles, "items": snapshot.items.titles}
+    if any(titles.values()):
+        members[TITLES] = json.dumps(titles, ensure_ascii=False).encode()
+    return container.write(Path(path), members, overwrite=overwrite)
+
+
+def _data(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
+    train, seen = snapshot.train, snapshot.seen
+    more = np.setdiff1d(seen.keys(), train.keys(), assume_unique=True)
+    rest = Pairs.from_keys(np.sort(more), seen.n_users, seen.n_items)
+    return {
+        "user_ids": snapshot.users.blob,
+        "user_offsets": snapshot.users.offsets,
+        "item_ids": snapshot.items.blob,
+        "item_offsets": snapshot.items.offsets,
+        "train_indptr": train.indptr,
+        "train_indices": train.indices,
+        "more_indptr": rest.indptr,
+        "more_indices": rest.indices,
+    }
+
+
+def load(path: str | Path) -> Snapshot:
+    """Read what ``save`` wrote; every byte is checked now, the layers are decoded when they are asked for."""
+    target = Path(path)
+    opened = Container(target, MEMBERS)
+    if LAYERS in opened:
+        opened.check(LAYERS)
+    with explained(target):
+        try:
+            return _assemble(opened)
+        except SafetensorError as problem:
+            raise ValueError(str(problem)) from problem
+
+
+def _assemble(opened: Container) -> Snapshot:
+    head = json.loads(opened.read(ABOUT))
+    arrays, rows = decode(opened.read(DATA)), decode(opened.read(EMBEDDINGS))
+    titles = json.loads(opened.read(TITLES)) if TITLES in opened else {}
+    users = _vocabulary("user", arrays, head, titles)
+    items = _vocabulary("item", arrays, head, titles)
+    train = _pairs("train", arrays, len(users), len(items))
+    more = _pairs("more", arrays, len(users), len(items))
+    dim = rows["users"].shape[1]
+    if not isinstance(head["about"]["model"], str) or head["readout"] not in ("mean", "last"):
+        raise ValueError(f"{ABOUT} does not describe a model")
+    return Snapshot(
+        about=head["about"],
+        users=users,
+        items=items,
+        train=train,
+        seen=train.union(more) if len(more) else train,
+        user_rows=_floats(rows, "users", (len(users), dim)),
+        item_rows=_floats(rows, "items", (len(items), dim)),
+        rule=None if head["rule"] is None else _rule(head["rule"]),
+        readout=head["readout"],
+        cosine=bool(head["cosine"]),
+        load_layers=(lambda: _layers(opened, len(users) + len(items), dim)) if LAYERS in opened else None,
+    )
+
+
+def _rule(fields: dict[str, Any]) -> GraphRule:
+    rule = GraphRule(**fields)
+    flags = [value for name, value in fields.items() if name != "epsilon"]
+    if not all(isinstance(flag, bool) for flag in flags) or not isinstance(rule.epsilon, (float, int, type(None))):
+        raise ValueError(f"{ABOUT} does not describe a graph")
+    return rule
+
+
+def _layers(opened: Container, n_nodes: int, dim: int) -> Layers:
+    with explained(opened.path):
+        try:
+            arrays = decode(opened.read(LAYERS))
+        except SafetensorError as problem:
+            raise ValueError(str(problem)) from problem
+        embeddings = _floats(arrays, "layers", (len(arrays["layers"]), n_nodes, dim))
+        logits = arrays.get("gate_logits")
+        if not len(embeddings) or (logits is not None and not len(logits)):
+            raise ValueError(f"{LAYERS} has no layer")
+        gates = None if logits is None else _floats(arrays, "gate_logits", (len(logits), n_nodes))
+        return Layers(embeddings, gates)
+
+
+def _floats(arrays: Arrays, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    array = arrays[name]
+    if array.shape != shape or array.dtype != np.float32:
+        raise ValueError(f"{name} is {array.dtype} of shape {array.shape}, expected float32 of shape {shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds a number that is not finite")
+    return array
+
+
+def _vocabulary(side: Side, arrays: Arrays, head: dict[str, Any], titles: dict[str, Any]) -> Vocabulary:
+    blob, offsets = _integers(arrays, f"{side}_ids", np.uint8), _integers(arrays, f"{side}_offsets", np.int64)
+    if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(blob) or (np.diff(offsets) < 0).any():
+        raise ValueError(f"{side}_offsets do not cut {side}_ids into ids")
+    kind, named = head["id_kinds"][f"{side}s"], titles.get(f"{side}s")
+    if kind not in ("text", "integer"):
+        raise ValueError(f"ids are {kind!r}, expected text or integer")
+    if named is not None and (len(named) != len(offsets) - 1 or not all(isinstance(title, str) for title in named)):
+        raise ValueError(f"{TITLES} does not have one title for each {side}")
+    found = Vocabulary(side, blob, offsets, kind, None if named is None else tuple(named))
+    if kind == "integer":
+        for text in found.texts:
+            int(text)
+    return found
+
+
+def _pairs(name: str, arrays: Arrays, n_users: int, n_items: int) -> Pairs:
+    indptr, indices = _integers(arrays, f"{name}_indptr", np.int64), _integers(arrays, f"{name}_indices", np.int32)
+    if len(indptr) != n_users + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise ValueError(f"{name}_indptr does not give each user a place in {name}_indices")
+    pairs = Pairs(indptr, indices, n_items)
+    if len(indices) and not (indices.min() >= 0 and indices.max() < n_items and (np.diff(pairs.keys()) > 0).all()):
+        raise ValueError(f"{name}_indices are not ascending item indices")
+    return pairs
+
+
+def _integers(arrays: Arrays, name: str, dtype: type[np.integer[Any]]) -> NDArray[Any]:
+    array = arrays[name]
+    if array.ndim != 1 or array.dtype != dtype:
+        raise ValueError(f"{name} is {array.dtype} of {array.ndim} dimensions, expected {np.dtype(dtype)} of one")
+    return array

@@ -1,0 +1,182 @@
+"""Recommendations for every user into one file: streamed in chunks, restartable, there whole or not at all.
+
+Each chunk of users is ranked and kept as a file of its own in a folder beside the target. A job that was stopped goes
+on after its last whole chunk; one with other weights, another k or other columns starts anew. When all chunks are there
+they become the target in one step, and the folder goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgcf.data.pairs import Pairs
+from dgcf.data.vocabulary import Vocabulary
+from dgcf.errors import ConfigError, DataError, did_you_mean
+from dgcf.files import whole_file
+from dgcf.recommend.ranking import Catalogue, Ranked, Ranker, rank
+from dgcf.recommend.snapshot import Indices, Snapshot
+
+if TYPE_CHECKING:
+    import duckdb
+
+FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
+CHUNK = 4096
+_MEMORY = "256MB"
+Update = Callable[[float, float | None], None]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What to write: the ``k`` best items of all users, without those they have seen."""
+
+    snapshot: Snapshot
+    k: int = 20
+    exclude_seen: bool = True
+    chunk: int = CHUNK
+
+    def write(
+        self, target: Path, *, overwrite: bool = False, update: Update | None = None, ranker: Ranker | None = None
+    ) -> dict[str, Any]:
+        """Write a Parquet, CSV or JSON-lines file, by its name; ``update(done, total)`` hears of the progress."""
+        kind = self._checked(target, overwrite)
+        starts = range(0, self.snapshot.n_users, self.chunk)
+        catalogue = Catalogue(self.snapshot.item_rows)
+        with _workshop(target, self._job()) as folder, _engine() as engine:
+            paths = [folder / f"{start:012d}.parquet" for start in starts]
+            resumed = sum(path.exists() for path in paths)
+            for start, path in zip(starts, paths, strict=True):
+                if not path.exists():
+                    users = np.arange(start, min(start + self.chunk, self.snapshot.n_users))
+                    ranked = rank(catalogue, self.snapshot.user_rows[users], self._hidden(users), self.k, ranker)
+                    self._keep(engine, users, ranked, path)
+                if update is not None:
+                    update(min(start + self.chunk, self.snapshot.n_users), self.snapshot.n_users)
+            rows = _join(engine, paths, target, kind)
+        return {"out": str(target), "format": kind, "users": self.snapshot.n_users, "rows": rows, "resumed": resumed}
+
+    def _checked(self, target: Path, overwrite: bool) -> str:
+        kind = FORMATS.get(target.suffix.lower())
+        if kind is None:
+            near = did_you_mean(target.suffix, FORMATS)
+            raise ConfigError(f"{target.name} does not say a format, expected one of {', '.join(FORMATS)}{near or '.'}")
+        if target.is_dir() or (target.exists() and not overwrite):
+            raise DataError(f"{target} exists already; choose another name or pass --overwrite to replace it.")
+        if self.k < 1:
+            raise ConfigError(f"k is {self.k}; give a whole number from 1 on.")
+        return kind
+
+    def _job(self) -> str:
+        """The same for the same output, so that chunks of another job are never taken over."""
+        known = self.snapshot
+        digest = hashlib.sha256(f"{self.k} {self.exclude_seen} {self.chunk} 1".encode())
+        arrays: list[NDArray[Any]] = [known.user_rows, known.item_rows, known.seen.indptr, known.seen.indices]
+        for array in (*arrays, known.users.blob, known.users.offsets, known.items.blob, known.items.offsets):
+            digest.update(np.ascontiguousarray(array).data)
+        digest.update(json.dumps(known.items.titles).encode())
+        return digest.hexdigest()
+
+    def _hidden(self, users: Indices) -> Pairs:
+        """The seen items of consecutive users."""
+        seen = self.snapshot.seen
+        indptr = seen.indptr[users[0] : users[-1] + 2]
+        if not self.exclude_seen:
+            return Pairs.empty(len(users), seen.n_items)
+        return Pairs(indptr - indptr[0], seen.indices[indptr[0] : indptr[-1]], seen.n_items)
+
+    def _keep(self, engine: duckdb.DuckDBPyConnection, users: Indices, ranked: Ranked, path: Path) -> None:
+        row, place = np.nonzero(ranked.item_idx >= 0)
+        item = ranked.item_idx[row, place]
+        known = self.snapshot
+        columns = {
+            "user": ids(known.users, users[row]),
+            "item": ids(known.items, item),
+            "rank": (place + 1).astype(np.int32),
+            "score": ranked.scores[row, place],
+        }
+        if known.items.titles:
+            columns["title"] = np.array(known.items.titles, dtype=object)[item]
+        engine.register("chunk", columns)
+        with whole_file(path) as beside:
+            engine.execute(f"COPY (SELECT * FROM chunk) TO {_quoted(beside)} (FORMAT parquet)")
+        engine.unregister("chunk")
+
+
+def ids(vocabulary: Vocabulary, index: Indices) -> NDArray[Any]:
+    """The raw ids at ``index`` as a column: whole numbers where the data had them and 64 bits hold them, else text."""
+    texts = vocabulary.texts
+    if vocabulary.kind == "integer" and all(-(2**63) <= int(text) < 2**63 for text in texts):
+        return np.array([int(text) for text in texts], dtype=np.int64)[index]
+    return np.array(texts, dtype=object)[index]
+
+
+def _join(engine: duckdb.DuckDBPyConnection, paths: list[Path], target: Path, kind: str) -> int:
+    """All chunks, in their order, as one file."""
+    chunks = f"read_parquet([{', '.join(map(_quoted, paths))}])"
+    options = {"parquet": "FORMAT parquet", "csv": "FORMAT csv, HEADER", "json": "FORMAT json"}[kind]
+    with whole_file(target) as beside:
+        done = engine.execute(f"COPY (SELECT * FROM {chunks}) TO {_quoted(beside)} ({options})").fetchone()
+    return int(done[0]) if done else 0
+
+
+@contextlib.contextmanager
+def _engine() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with little memory; it keeps the order of rows, and spills rather than grow."""
+    import duckdb
+
+    with duckdb.connect() as engine:
+        engine.execute(f"SET memory_limit = '{_MEMORY}'; SET preserve_insertion_order = true; SET threads = 2")
+        yield engine
+
+
+@contextlib.contextmanager
+def _workshop(target: Path, job: str) -> Iterator[Path]:
+    """The folder of chunks beside the target: the old one where it is of the same job; gone after success."""
+    folder = target.with_name(f".{target.name}.chunks")
+    with whole_file(target.with_name(f".{target.name}.probe")):
+        pass  # a place that cannot be written to is refused before any work
+    target.with_name(f".{target.name}.probe").unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder, target):
+        note = folder / "job"
+        if not note.exists() or note.read_text() != job:
+            for old in folder.glob("*.parquet"):
+                old.unlink()
+            with whole_file(note) as beside:
+                beside.write_text(job)
+        yield folder
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, target: Path) -> Iterator[None]:
+    """Hold the folder's lock, which the system lets go of when the process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: chunks are whole all the same
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise DataError(f"another process is writing {target}; wait for it, or choose another name.") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

@@ -1,0 +1,111 @@
+"""From a trained model to a snapshot: the bridge from the train room, and why opening a run needs torch.
+
+The layers are propagated once more and kept. A model whose ranked rows are not the read-out of such layers (another
+architecture) still gives a snapshot that ranks, without what fold-in and explanations need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from dgcf import __version__
+from dgcf.data import Dataset
+from dgcf.data import load as load_data
+from dgcf.data.catalog import Say
+from dgcf.graph import Propagation
+from dgcf.models.base import Embeddings, GraphModel
+from dgcf.recommend.snapshot import GraphRule, Layers, Rows, Snapshot
+from dgcf.train import Recipe, Run, Trained
+from dgcf.train import load as load_run
+
+
+def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping[str, Any] | None = None) -> Snapshot:
+    """The best epoch of a training that has just ended."""
+    about = {"seed": seed, "epochs": trained.best_epoch, "metrics": dict(metrics or {})}
+    return capture(trained.model, trained.propagation, trained.embeddings, dataset, trained.recipe, about)
+
+
+def from_run(run: Run, data: Any = None, say: Say | None = None) -> Snapshot:
+    """The best epoch of a run folder, with the dataset that it was trained on."""
+    dataset = load_data(run.about["dataset"]["source"] if data is None else data, say=say)
+    model, propagation, embeddings = load_run(run, dataset)
+    epoch = int(run.best().about["epoch"])
+    metrics = next((line for line in run.metrics() if line["epoch"] == epoch), {})
+    about = {"seed": run.seed, "epochs": epoch, "metrics": metrics}
+    return capture(model, propagation, embeddings, dataset, run.recipe, about)
+
+
+def capture(
+    model: GraphModel,
+    propagation: Propagation | None,
+    embeddings: Embeddings,
+    dataset: Dataset,
+    recipe: Recipe,
+    about: Mapping[str, Any],
+) -> Snapshot:
+    """Everything that later modules need of a model, as NumPy arrays."""
+    readout: Literal["mean", "last"] = getattr(recipe.model, "readout", "mean")
+    cosine = recipe.train.loss == "softmax"
+    snapshot = Snapshot(
+        about={
+            "model": recipe.name,
+            "preset": recipe.preset,
+            "settings": recipe.settings(),
+            **about,
+            "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+            "dgcf": __version__,
+        },
+        users=dataset.users,
+        items=dataset.items,
+        train=dataset.train,
+        seen=dataset.train.union(dataset.validation, dataset.test),
+        user_rows=_array(embeddings.users),
+        item_rows=_array(embeddings.items),
+        rule=_rule(propagation),
+        readout=readout,
+        cosine=cosine,
+    )
+    layers = _layers(model, propagation)
+    if layers is None or not _reads_back(snapshot, layers):
+        return snapshot
+    return replace(snapshot, load_layers=lambda: layers)
+
+
+def _rule(propagation: Propagation | None) -> GraphRule | None:
+    if propagation is None:
+        return None
+    spec = asdict(propagation.spec)
+    del spec["epsilon"], spec["cross"]
+    return GraphRule(cross=propagation.spec.cross != "none", epsilon=propagation.epsilon, **spec)
+
+
+@torch.no_grad()
+def _layers(model: GraphModel, propagation: Propagation | None) -> Layers | None:
+    """E⁽⁰⁾ … E⁽ᴸ⁾ and the gates of a model that has no more than these."""
+    config, gates = getattr(model, "config", None), getattr(model, "gates", None)
+    x = model.ego()
+    kept = [_array(x)]
+    if propagation is not None:
+        for layer in range(getattr(config, "layers", 0)):
+            x = propagation.apply(x if gates is None else gates(layer, x))
+            kept.append(_array(x))
+    logits = getattr(gates, "logits", None)
+    return Layers(np.stack(kept), None if logits is None else _array(logits))
+
+
+def _reads_back(snapshot: Snapshot, layers: Layers) -> bool:
+    """Whether the ranked rows are ``Σ_l w_l E⁽ˡ⁾`` (and normalised, for cosines)."""
+    rows = np.einsum("l,lnd->nd", snapshot.layer_weights(layers.depth), layers.embeddings)
+    if snapshot.cosine:
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    ranked = np.concatenate([snapshot.user_rows, snapshot.item_rows])
+    return rows.shape == ranked.shape and bool(np.allclose(rows, ranked, rtol=1e-3, atol=1e-5))
+
+
+def _array(tensor: torch.Tensor) -> Rows:
+    return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)

@@ -1,0 +1,233 @@
+"""Why an item got its score: the score itself, split exactly over whom the user's embedding came from.
+
+A user's ranked row is ``e_u = Σ_l w_l E_u⁽ˡ⁾`` and each layer is linear in the one before:
+
+    E_u⁽ˡ⁾ = Σ_{j ≠ u} M_uj α_j⁽ˡ⁾ E_j⁽ˡ⁻¹⁾ + M_uu α_u⁽ˡ⁾ E_u⁽ˡ⁻¹⁾.
+
+Unrolling the last term leads back to E_u⁽⁰⁾ and to messages from others, none of it counted twice:
+
+    E_u⁽ˡ⁾ = Σ_{t ≤ l} c_tl Σ_{j ≠ u} M_uj α_j⁽ᵗ⁾ E_j⁽ᵗ⁻¹⁾ + c_0l E_u⁽⁰⁾,   c_tl = Π_{s = t+1 … l} M_uu α_u⁽ˢ⁾.
+
+So ``⟨e_u, e_i⟩`` is a sum over layers l of what came from each of the user's own items (direct neighbours j), from each
+similar user (cross-hop neighbours j), and from the user's own prior E_u⁽⁰⁾, as far as the self term carries it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from dgcf.errors import DataError
+from dgcf.ids import RawId
+from dgcf.recommend.foldin import Folded, FoldIn
+from dgcf.recommend.snapshot import Floats, Snapshot
+from dgcf.recommend.table import Table
+
+Kind = Literal["item", "user", "prior"]
+KINDS: dict[Kind, str] = {"item": "your own items", "user": "similar users", "prior": "your own prior"}
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one source adds to the score: ``layers`` (L + 1 numbers) sum to ``value``.
+
+    ``id`` is None for the prior, and where ``count`` sources are added up.
+    """
+
+    kind: Kind
+    id: RawId | None
+    title: str
+    layers: tuple[float, ...]
+    count: int = 1
+
+    @property
+    def value(self) -> float:
+        return float(sum(self.layers))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "id": self.id,
+            "title": self.title,
+            "value": self.value,
+            "layers": list(self.layers),
+            "count": self.count,
+        }
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A score and its parts, greatest first within each kind: ``sum(parts) + residual = score``.
+
+    ``taken_by``: of the similar users, how many have the item.
+    """
+
+    user: RawId | None
+    item: RawId
+    title: str
+    score: float
+    parts: tuple[Part, ...]
+    taken_by: int
+
+    @property
+    def residual(self) -> float:
+        """What rounding leaves unexplained."""
+        return self.score - float(sum(part.value for part in self.parts))
+
+    @property
+    def by_kind(self) -> dict[str, float]:
+        return {kind: float(sum(part.value for part in self.parts if part.kind == kind)) for kind in KINDS}
+
+    @property
+    def by_layer(self) -> list[float]:
+        """What each layer's embedding of the user adds."""
+        return [float(sum(values)) for values in zip(*(part.layers for part in self.parts), strict=True)]
+
+    def top(self, n: int) -> Explanation:
+        """The n greatest parts of each kind, by size, the rest of the kind as one; the sum stays."""
+        kept: list[Part] = []
+        for kind in KINDS:
+            parts = sorted((part for part in self.parts if part.kind == kind), key=lambda part: -abs(part.value))
+            kept += parts[:n]
+            if rest := parts[n:]:
+                layers = tuple(float(sum(values)) for values in zip(*(part.layers for part in rest), strict=True))
+                kept.append(Part(kind, None, f"{len(rest):,} others", layers, len(rest)))
+        return replace(self, parts=tuple(kept))
+
+    def text(self) -> str:
+        """One sentence: because you liked A, B, C; and so many people like you liked it too."""
+        liked = [part.title for part in self.parts if part.kind == "item" and part.value > 0 and part.id is not None]
+        alike = sum(part.count for part in self.parts if part.kind == "user")
+        prior = self.by_kind["prior"] / self.score if self.score > 0 else 0.0
+        reasons = []
+        if liked:
+            reasons.append(f"because you liked {', '.join(liked[:_NAMED])}")
+        if self.taken_by:
+            who = "somebody" if alike == 1 else f"{self.taken_by:,} of {alike:,} people"
+            reasons.append(f"{who} like you liked it too")
+        if prior > 0.5:
+            reasons.append(f"{prior:.0%} of it is your taste as a whole, as training has learned it")
+        return f"{self.title}: {'; '.join(reasons or ['nothing that you liked speaks for it'])}."
+
+    def table(self) -> Table:
+        """The parts as a table, with their share of the score."""
+        whole = self.score or 1.0
+        return Table(
+            {
+                "kind": [part.kind for part in self.parts],
+                "id": [part.id for part in self.parts],
+                "title": [part.title for part in self.parts],
+                "value": [part.value for part in self.parts],
+                "share": [part.value / whole for part in self.parts],
+            },
+            title=f"{self.title}, score {self.score:.4f}",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "user": self.user,
+            "item": self.item,
+            "title": self.title,
+            "score": self.score,
+            "residual": self.residual,
+            "text": self.text(),
+            "by_kind": self.by_kind,
+            "by_layer": self.by_layer,
+            "parts": [part.to_dict() for part in self.parts],
+        }
+
+    def __rich__(self) -> Any:
+        return self.table().__rich__()
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+class Explainer:
+    """Explains scores of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, folding: FoldIn | None) -> None:
+        if snapshot.layers is None:
+            raise DataError(
+                f"the scores of model {snapshot.model} are not sums over layers, so they cannot be split exactly; "
+                "train one whose are, such as dgcf or lightgcn."
+            )
+        self.snapshot, self.layers, self.folding = snapshot, snapshot.layers, folding
+
+    def known(self, user: int, item: int) -> Explanation:
+        """The score of a known user, as trained."""
+        if self.folding is None:
+            layers = self.layers.embeddings[:, user].astype(np.float64)
+            return self._explain(self.snapshot.users.id_of(user), item, self.snapshot.user_rows[user], layers)
+        across = self.folding.neighbours.met("user", user)
+        folded = self.folding.fold("user", across, user)
+        # Layers, and their length, as they were stored: explained is the score that was given, not a new one.
+        stored = self.layers.embeddings[:, user].astype(np.float64)
+        row = self.snapshot.user_rows[user]
+        return self._explain(self.snapshot.users.id_of(user), item, row, stored, folded)
+
+    def folded(self, folded: Folded, item: int, user: RawId | None = None) -> Explanation:
+        """The score of somebody who was folded in."""
+        return self._explain(user, item, folded.ranked, folded.layers, folded)
+
+    def _explain(
+        self, user: RawId | None, item: int, ranked: Any, layers: Floats, folded: Folded | None = None
+    ) -> Explanation:
+        weights = self.snapshot.layer_weights(self.layers.depth)
+        length = max(float(np.linalg.norm(weights @ layers)), 1e-12) if self.snapshot.cosine else 1.0
+        target = self.snapshot.item_rows[item].astype(np.float64)
+        carried = self._carried(folded) * weights / length  # (L + 1 messages, L + 1 layers)
+        parts: list[Part] = []
+        taken = 0
+        if folded is not None:
+            own, alike = self._messages(folded, target)
+            parts += _parts("item", folded.row.across, own @ carried[1:], self.snapshot.items)
+            parts += _parts("user", folded.row.alike, alike @ carried[1:], self.snapshot.users)
+            assert self.folding is not None
+            taken = int(np.isin(folded.row.alike, self.folding.neighbours.met("item", item)).sum())
+        prior = float(layers[0] @ target) * carried[0]
+        parts.append(Part("prior", None, KINDS["prior"], tuple(prior.tolist())))
+        return Explanation(
+            user=user,
+            item=self.snapshot.items.id_of(item),
+            title=self.snapshot.items.title_of(item),
+            score=float((ranked.astype(np.float64) * target).sum()),
+            parts=tuple(parts),
+            taken_by=taken,
+        )
+
+    def _carried(self, folded: Folded | None) -> Floats:
+        """c, (L + 1, L + 1): how much of what arrived at step t (0: the prior) is still there at layer l."""
+        depth = self.layers.depth
+        carried = np.eye(depth + 1)
+        for layer in range(1, depth + 1):
+            if folded is not None:
+                carried[:layer, layer] = carried[:layer, layer - 1] * folded.row.own * folded.gates[layer - 1]
+        return carried
+
+    def _messages(self, folded: Folded, target: Floats) -> tuple[Floats, Floats]:
+        """``M_uj α_j⁽ᵗ⁾ ⟨E_j⁽ᵗ⁻¹⁾, e_i⟩`` for t = 1 … L: (items, L) and (similar users, L)."""
+        depth, row = self.layers.depth, folded.row
+        sources = ((self.snapshot.n_users + row.across, row.across_weight), (row.alike, row.alike_weight))
+        own, alike = (
+            np.stack(
+                [
+                    weight * self.layers.gate(t, nodes) * (self.layers.embeddings[t - 1, nodes] @ target)
+                    for t in range(1, depth + 1)
+                ],
+                axis=1,
+            )
+            for nodes, weight in sources
+        )
+        return own, alike
+
+
+def _parts(kind: Kind, indices: Any, layers: Floats, vocabulary: Any) -> Iterable[Part]:
+    order = np.argsort(-layers.sum(1), kind="stable")
+    for place in order.tolist():
+        index = int(indices[place])
+        yield Part(kind, vocabulary.id_of(index), vocabulary.title_of(index), tuple(layers[place].tolist()))

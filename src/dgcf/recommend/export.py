@@ -1,0 +1,98 @@
+"""Embeddings for other tools: NumPy arrays, Parquet tables, or a faiss index; or the recommender itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgcf.errors import ConfigError, DataError, did_you_mean
+from dgcf.files import whole_file, whole_folder
+from dgcf.recommend import artifact
+from dgcf.recommend.batch import ids
+from dgcf.recommend.snapshot import Side, Snapshot
+
+SIDES: tuple[Side, Side] = ("user", "item")
+
+
+def export(snapshot: Snapshot, target: Path, kind: str | None = None, *, overwrite: bool = False) -> dict[str, Any]:
+    """Write ``snapshot`` as ``kind``: by default what the target's name says, else arrays."""
+    chosen = kind or {".dgcf": "dgcf", ".faiss": "faiss"}.get(target.suffix.lower(), "npy")
+    if chosen not in EXPORTS:
+        near = did_you_mean(chosen, EXPORTS)
+        raise ConfigError(f"unknown export {chosen!r}, expected one of {', '.join(EXPORTS)}{near or '.'}")
+    EXPORTS[chosen](snapshot, target, overwrite)
+    return {
+        "out": str(target),
+        "format": chosen,
+        "users": snapshot.n_users,
+        "items": snapshot.n_items,
+        "dim": snapshot.dim,
+    }
+
+
+def _artifact(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
+    if target.suffix.lower() != ".dgcf":
+        raise ConfigError(f"{target.name} is no name for a recommender file; name it {target.name}.dgcf.")
+    artifact.save(snapshot, target, overwrite=overwrite)
+
+
+def _arrays(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
+    """``users.npy`` and ``items.npy``; in the same order ``user_ids.json``, ``item_ids.json`` and the titles."""
+    with whole_folder(target, overwrite=overwrite) as beside:
+        for side in SIDES:
+            vocabulary = snapshot.vocabulary(side)
+            np.save(beside / f"{side}s.npy", snapshot.rows(side), allow_pickle=False)
+            (beside / f"{side}_ids.json").write_text(json.dumps(list(vocabulary), ensure_ascii=False))
+            if vocabulary.titles:
+                (beside / f"{side}_titles.json").write_text(json.dumps(vocabulary.titles, ensure_ascii=False))
+
+
+def _parquet(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
+    """``users.parquet`` and ``items.parquet``: id, title where known, and the embedding as a list of floats."""
+    import duckdb
+
+    with whole_folder(target, overwrite=overwrite) as beside, duckdb.connect() as engine:
+        for side in SIDES:
+            vocabulary, rows = snapshot.vocabulary(side), snapshot.rows(side)
+            columns = {"id": ids(vocabulary, np.arange(len(vocabulary)))}
+            if vocabulary.titles:
+                columns["title"] = np.array(vocabulary.titles, dtype=object)
+            names = [f"e{place}" for place in range(snapshot.dim)]
+            columns |= {name: np.ascontiguousarray(rows[:, place]) for place, name in enumerate(names)}
+            engine.register("rows", columns)
+            kept = ", ".join(name for name in columns if name not in names)
+            file = str(beside / f"{side}s.parquet").replace("'", "''")
+            engine.execute(
+                f"COPY (SELECT {kept}, [{', '.join(names)}] AS embedding FROM rows) TO '{file}' (FORMAT parquet)"
+            )
+            engine.unregister("rows")
+
+
+def _faiss(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
+    """An exact inner-product index of the items; its numbers are the places in ``<name>.ids.json`` beside it."""
+    try:
+        faiss = import_module("faiss")
+    except ImportError:
+        raise ConfigError("an index needs faiss; install it with: pip install 'dgcf[ann]'.") from None
+    beside_ids = target.with_name(f"{target.name}.ids.json")
+    if not overwrite and (target.exists() or beside_ids.exists()):
+        raise DataError(f"{target} exists already; choose another name or pass --overwrite to replace it.")
+    index = faiss.IndexFlatIP(snapshot.dim)
+    index.add(snapshot.item_rows)
+    with whole_file(beside_ids) as beside:
+        beside.write_text(json.dumps(list(snapshot.items), ensure_ascii=False))
+    with whole_file(target) as beside:
+        faiss.write_index(index, str(beside))
+
+
+EXPORTS: dict[str, Callable[[Snapshot, Path, bool], None]] = {
+    "npy": _arrays,
+    "parquet": _parquet,
+    "faiss": _faiss,
+    "dgcf": _artifact,
+}

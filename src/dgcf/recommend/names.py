@@ -1,0 +1,92 @@
+"""What people call things: raw ids and titles to indices, and the nearest ones where nothing fits."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cached_property
+
+from dgcf.data.vocabulary import Vocabulary
+from dgcf.errors import DataError
+from dgcf.ids import RawId
+
+_OFFERED = 5
+_YEAR = re.compile(r"\s*\(\d{4}\)\s*$")
+_ARTICLE = re.compile(r"^(.*), (the|a|an|le|la|les|il|el|das|der|die)$", re.IGNORECASE)
+_SIGNS = re.compile(r"[^\w]+")
+
+
+def bare(title: str) -> str:
+    """A title without year, signs, accents, capitals, and with its article in front: what people remember of it.
+
+    >>> bare("Lion King, The (1994)")
+    'the lion king'
+    """
+    text = _ARTICLE.sub(r"\2 \1", _YEAR.sub("", title).strip())
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    return _SIGNS.sub(" ", "".join(sign for sign in plain if not unicodedata.combining(sign))).strip()
+
+
+def _without_article(name: str) -> str:
+    first, _, rest = name.partition(" ")
+    return rest if rest and first in ("the", "a", "an") else name
+
+
+class Names:
+    """Finds the index of whatever names a user or an item: its id, its title, or a part of the title."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def find(self, name: RawId) -> int:
+        """The id first, then the whole title, the title without its year and article, words of the title."""
+        if name in self.vocabulary:
+            return self.vocabulary.index_of(name)
+        if not self.vocabulary.titles or not isinstance(name, str):
+            return self.vocabulary.index_of(name)  # which offers the nearest id
+        for found in self._matches(name):
+            if len(found) > 1:
+                raise DataError(
+                    f"{name!r} matches {len(found)} titles: {self._offer(found[:_OFFERED])}"
+                    f"{', …' if len(found) > _OFFERED else ''}; give one in full, or its id."
+                )
+            if found:
+                return found[0]
+        raise DataError(f"no {self.vocabulary.what} has the id or the title {name!r}{self._nearest(name)}")
+
+    def find_all(self, names: Iterable[RawId]) -> list[int]:
+        return [self.find(name) for name in names]
+
+    def _matches(self, name: str) -> Iterable[list[int]]:
+        """Ever looser readings of a name, each with the indices that fit it."""
+        folded = name.strip().casefold()
+        titles = self.vocabulary.titles or ()
+        yield [index for index, title in enumerate(titles) if title.casefold() == folded]
+        wanted = bare(name)
+        if not wanted:
+            return
+        yield self._by_bare.get(_without_article(wanted), [])
+        words = f" {wanted} "
+        yield [index for index, title in enumerate(self._bare) if words in f" {title} "]
+
+    def _nearest(self, name: str) -> str:
+        near = get_close_matches(_without_article(bare(name)), list(self._by_bare), n=3, cutoff=0.6)
+        offered = [index for title in near for index in self._by_bare[title]][:_OFFERED]
+        return f"; did you mean {self._offer(offered)}?" if offered else "."
+
+    def _offer(self, indices: list[int]) -> str:
+        return ", ".join(f"'{self.vocabulary.title_of(index)}'" for index in indices)
+
+    @cached_property
+    def _bare(self) -> list[str]:
+        return [bare(title) if title else "" for title in self.vocabulary.titles or ()]
+
+    @cached_property
+    def _by_bare(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for index, title in enumerate(self._bare):
+            if title:
+                found.setdefault(_without_article(title), []).append(index)
+        return found

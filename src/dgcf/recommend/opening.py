@@ -1,0 +1,68 @@
+"""Opening what a path names: a saved recommender, or a run folder of ``dgcf train``.
+
+A run folder holds weights, not a recommender: the graph has to be built once more, which needs torch and the dataset.
+So the first opening leaves the recommender in the folder, as ``recommender.dgcf``, and later ones read that for as long
+as the run's best weights are the ones that it was made of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dgcf.errors import ArtifactError, DgcfError
+from dgcf.recommend import artifact
+from dgcf.recommend.container import is_artifact
+from dgcf.recommend.recommender import Recommender
+from dgcf.recommend.snapshot import Snapshot
+
+BESIDE = "recommender.dgcf"
+WEIGHTS = "best.safetensors"
+
+
+def load(path: str | Path, *, data: Any = None, say: Callable[[str], None] | None = None) -> Recommender:
+    """A recommender that answers at once, from an artefact or a run folder.
+
+    ``data`` is the dataset of a run, where it is no longer found by the name it had.
+    """
+    target = Path(path).expanduser()
+    if (target / "run.json").is_file():
+        return Recommender.of(_of_run(target, data, say))
+    if not target.exists():
+        raise ArtifactError(f"{target} does not exist; give a saved recommender, or a run folder of `dgcf train`.")
+    if not is_artifact(target):
+        raise ArtifactError(
+            f"{target} holds neither a recommender nor a run; give what Recommender.save or `dgcf train` wrote."
+        )
+    return Recommender.of(artifact.load(target))
+
+
+def _of_run(run: Path, data: Any, say: Callable[[str], None] | None) -> Snapshot:
+    kept, weights = run / BESIDE, _hash(run / WEIGHTS)
+    if weights is not None and kept.exists():
+        with contextlib.suppress(ArtifactError):  # damaged or of another version: made anew
+            snapshot = artifact.load(kept)
+            if snapshot.about.get("weights") == weights:
+                return snapshot
+    from dgcf.recommend.capture import from_run
+    from dgcf.train import Run
+
+    if say is not None:
+        say(f"making a recommender of {run}, once")
+    snapshot = from_run(Run.open(run), data, say)
+    snapshot = replace(snapshot, about={**snapshot.about, "weights": weights})
+    with contextlib.suppress(DgcfError):  # a folder that cannot be written to is no reason not to recommend
+        artifact.save(snapshot, kept, overwrite=True)
+    return snapshot
+
+
+def _hash(file: Path) -> str | None:
+    try:
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,152 @@
+"""The exact top-k of query rows against item rows with NumPy alone: the same ranking however it is computed.
+
+Scores in float32 depend on the kernel and the shape of the product that made them. So they only choose candidates
+here: everything that could be among the k best given the worst rounding error. The candidates are scored again in
+float64, each on its own, and ordered by that score, then by item. Hence one user or a thousand at a time, NumPy or
+torch, CPU or GPU, give the same items in the same order with the same scores, to the bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from dgcf.data.pairs import Pairs
+from dgcf.recommend.snapshot import Floats, Indices, Rows
+
+_BLOCK_SCORES = 2**22  # scores held at once: 16 MiB, which a core's caches and BLAS both like
+_RESCORED = 2**21  # numbers gathered at once while candidates are scored again
+_DIRECT_ITEMS = 512
+
+
+class Ranked(NamedTuple):
+    """``item_idx`` (n, k) int64, best first, −1 where no candidate is left; ``scores`` (n, k) float64, −∞ there."""
+
+    item_idx: Indices
+    scores: Floats
+
+
+class Candidates(NamedTuple):
+    """Pairs of a query's row and an item, rows ascending."""
+
+    query: Indices
+    item: Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """The rows that are ranked, (n_items, dim) float32, in one piece."""
+
+    rows: Rows
+
+    @cached_property
+    def columns(self) -> Rows:
+        """(dim, padded): transposed, and filled up to whole groups, once for all products."""
+        padded = -(-len(self.rows) // self.groups) * self.groups
+        columns = np.zeros((self.rows.shape[1], padded), dtype=np.float32)
+        columns[:, : len(self.rows)] = self.rows.T
+        return columns
+
+    @cached_property
+    def groups(self) -> int:
+        """Item i is of group i mod G. G near √(32 n): few maxima to order, few members to look at."""
+        n = len(self.rows)
+        return n if n <= _DIRECT_ITEMS else 1 << (int(np.sqrt(32 * n)).bit_length() - 1)
+
+    @cached_property
+    def longest(self) -> float:
+        """The greatest length of a row, which bounds the rounding error of any score."""
+        return float(np.sqrt(np.square(self.rows, dtype=np.float64).sum(1).max(initial=0.0)))
+
+    def slack(self, queries: Rows) -> Floats:
+        """(n,) how far float32 scores of each query may lie from exact ones: ``γ_d ‖q‖ ‖e‖`` with room to spare."""
+        lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(1))
+        return np.asarray((queries.shape[1] + 2) * 2.0**-23 * self.longest * lengths)
+
+
+class Ranker(Protocol):
+    """Finds candidates: a superset of each query's k best items by exact score."""
+
+    def candidates(self, catalogue: Catalogue, queries: Rows, hidden: Pairs, k: int) -> Candidates:
+        """``hidden`` has a row for each query: the items that are no candidates."""
+        ...
+
+
+class NumpyRanker:
+    """Candidates by one product and a threshold, in blocks of queries.
+
+    The k-th largest of the groups' maxima is a lower bound t on the k-th best score, for k groups each have an item
+    at least as good. So only items of groups whose maximum is at least t (less the rounding error) are looked at.
+    """
+
+    def candidates(self, catalogue: Catalogue, queries: Rows, hidden: Pairs, k: int) -> Candidates:
+        n_items = len(catalogue.rows)
+        block = max(1, _BLOCK_SCORES // max(n_items, 1))
+        slack = catalogue.slack(queries)
+        buffer = np.empty((min(block, len(queries)), catalogue.columns.shape[1]), dtype=np.float32)
+        found = []
+        for start in range(0, len(queries), block):
+            stop = min(start + block, len(queries))
+            scores = np.matmul(queries[start:stop], catalogue.columns, out=buffer[: stop - start])
+            scores[:, n_items:] = -np.inf
+            hide(scores, hidden, start, stop)
+            part = _above(scores, catalogue.groups, k, slack[start:stop])
+            found.append(Candidates(part.query + start, part.item))
+        return Candidates(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def hide(scores: Rows, hidden: Pairs, start: int, stop: int) -> None:
+    """Write −∞ over the hidden items of the queries from ``start`` to ``stop``, one row of ``scores`` each."""
+    first, last = hidden.indptr[start], hidden.indptr[stop]
+    row = np.repeat(np.arange(stop - start), np.diff(hidden.indptr[start : stop + 1]))
+    scores[row, hidden.indices[first:last]] = -np.inf
+
+
+def _above(scores: Rows, groups: int, k: int, slack: Floats) -> Candidates:
+    """The items of each row of ``scores`` (n, padded) that may be among its k best."""
+    n, padded = scores.shape
+    by_group = scores.reshape(n, padded // groups, groups)
+    maxima = by_group.max(axis=1)
+    if k < groups:
+        bound = np.partition(maxima, groups - k, axis=1)[:, groups - k].astype(np.float64)
+    else:
+        bound = np.full(n, -np.inf)
+    # Where fewer than k groups have a candidate the bound is −∞, and all that is not hidden is one.
+    limit = np.nextafter((bound - 2 * slack).astype(np.float32), np.float32(-np.inf))
+    limit = np.maximum(limit, np.finfo(np.float32).min)
+    query, group = np.nonzero(maxima >= limit[:, None])
+    near = by_group[query, :, group] >= limit[query, None]
+    place, member = np.nonzero(near)
+    return Candidates(query[place], member * groups + group[place])
+
+
+def rank(catalogue: Catalogue, queries: Rows, hidden: Pairs, k: int, ranker: Ranker | None = None) -> Ranked:
+    """The k best items of each query, without the hidden ones: larger exact score first, then smaller index."""
+    n = len(queries)
+    item_idx = np.full((n, k), -1, dtype=np.int64)
+    scores = np.full((n, k), -np.inf)
+    if n and len(catalogue.rows):
+        found = (ranker or NumpyRanker()).candidates(catalogue, queries, hidden, min(k, len(catalogue.rows)))
+        exact = exact_scores(queries, catalogue.rows, found)
+        order = np.lexsort((found.item, -exact, found.query))
+        query = found.query[order]
+        place = np.arange(len(query)) - np.searchsorted(query, query)
+        kept = place < k
+        item_idx[query[kept], place[kept]] = found.item[order][kept]
+        scores[query[kept], place[kept]] = exact[order][kept]
+    return Ranked(item_idx, scores)
+
+
+def exact_scores(queries: Rows, rows: Rows, pairs: Candidates) -> Floats:
+    """(n,) ``⟨q, e⟩`` of each pair in float64, summed in the same order wherever the pair stands."""
+    scores = np.empty(len(pairs.query))
+    step = max(1, _RESCORED // max(rows.shape[1], 1))
+    for start in range(0, len(scores), step):
+        part = slice(start, start + step)
+        products = queries[pairs.query[part]].astype(np.float64)
+        products *= rows[pairs.item[part]]
+        scores[part] = products.sum(axis=1)
+    return scores

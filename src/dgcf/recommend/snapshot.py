@@ -1,0 +1,118 @@
+"""Everything that a trained model knows, as NumPy arrays: what an artefact stores and every later module reads.
+
+Nodes are numbered users first, then items, as in the graph: N = n_users + n_items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgcf.data.pairs import Pairs
+from dgcf.data.vocabulary import Vocabulary
+
+Rows = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Side = Literal["user", "item"]
+
+
+@dataclass(frozen=True)
+class GraphRule:
+    """How the entries of ``M = L + Lc + I`` follow from the pairs, with ε as a number (``None``: nothing is filtered).
+
+    ``cross`` says whether Lc is part of M; the other fields are those of the graph room's specification.
+    """
+
+    direct: bool
+    cross: bool
+    epsilon: float | None
+    self_loop: bool
+    cross_diagonal: bool
+    cross_below_one: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """``embeddings``: E⁽⁰⁾ … E⁽ᴸ⁾, (L + 1, N, dim) float32. ``gate_logits``: w, (1 or L, N), or None without gates."""
+
+    embeddings: Rows
+    gate_logits: Rows | None
+
+    @property
+    def depth(self) -> int:
+        """L: how many times something was passed on."""
+        return len(self.embeddings) - 1
+
+    def gate(self, layer: int, nodes: Any = slice(None)) -> Floats:
+        """``α⁽ˡ⁾ = σ(w⁽ˡ⁾)`` of some nodes, for l = 1 … L; ones where the model has no gates."""
+        if self.gate_logits is None:
+            return np.asarray(np.ones(self.embeddings.shape[1])[nodes])
+        return sigmoid(self.gate_logits[(layer - 1) % len(self.gate_logits)][nodes].astype(np.float64))
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """``1 / (1 + e^−x)``; a logit so low that e^−x overflows would round to 0 anyway."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1.0 / (1.0 + np.exp(-logits)))
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A trained model, at rest.
+
+    ``user_rows`` (n_users, dim) and ``item_rows`` (n_items, dim) are what is ranked: ``s(u, i) = ⟨e_u, e_i⟩``.
+    ``train`` holds the edges of the graph; ``seen`` all pairs that are known of a user, whatever split they were in.
+    ``rule`` is None for a model without a graph, ``load_layers`` for one whose rows are not ``Σ_l w_l E⁽ˡ⁾``.
+    ``about`` is plain JSON data: model, settings, seed, dataset, metrics.
+    """
+
+    about: Mapping[str, Any]
+    users: Vocabulary
+    items: Vocabulary
+    train: Pairs
+    seen: Pairs
+    user_rows: Rows
+    item_rows: Rows
+    rule: GraphRule | None
+    readout: Literal["mean", "last"] = "mean"
+    cosine: bool = False
+    load_layers: Callable[[], Layers] | None = None
+
+    @property
+    def n_users(self) -> int:
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.items)
+
+    @property
+    def dim(self) -> int:
+        return int(self.user_rows.shape[1])
+
+    @property
+    def model(self) -> str:
+        return str(self.about["model"])
+
+    @cached_property
+    def layers(self) -> Layers | None:
+        """Read when it is first asked for: ranking does without it."""
+        return self.load_layers() if self.load_layers is not None else None
+
+    def vocabulary(self, side: Side) -> Vocabulary:
+        return self.users if side == "user" else self.items
+
+    def rows(self, side: Side) -> Rows:
+        return self.user_rows if side == "user" else self.item_rows
+
+    def layer_weights(self, depth: int) -> Floats:
+        """w, (L + 1,): how much of each layer is in a ranked row, ``e = Σ_l w_l E⁽ˡ⁾``."""
+        if self.readout == "last":
+            return np.append(np.zeros(depth), 1.0)
+        return np.full(depth + 1, 1.0 / (depth + 1))
