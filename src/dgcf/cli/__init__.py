@@ -10,7 +10,7 @@ import typer
 from dgcf.cli.terminal import Verbs, run
 
 # Verbs, in the order in which `dgcf --help` lists them: (module, what it registers).
-VERBS = ("data", "graph", "oscillation", "train", "evaluate", "compare")
+VERBS = ("data", "graph", "oscillation", "train", "evaluate", "compare", "recommend", "similar", "explain", "export")
 
 
 def application() -> typer.Typer:

@@ -1,0 +1,60 @@
+"""``dgcf explain``: why an item has the score that it has, split exactly over where the score came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dgcf.cli.recommend import Data, RunOrArtifact, opened
+from dgcf.cli.terminal import AsJson, emit, out
+from dgcf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dgcf.recommend import Explanation
+
+
+def register(root: typer.Typer) -> None:
+    root.command("explain")(explain)
+
+
+def explain(
+    run: RunOrArtifact,
+    item: Annotated[str, typer.Option(help="The item to explain, by id or title.", show_default=False)],
+    user: Annotated[str | None, typer.Option(help="A user's id.", show_default=False)] = None,
+    items: Annotated[
+        list[str] | None, typer.Option(help="What a stranger likes, by id or title; repeatable.", show_default=False)
+    ] = None,
+    top: Annotated[int, typer.Option(help="Greatest parts of each kind to show, the rest as one; 0 shows all.")] = 0,
+    plot: Annotated[bool, typer.Option("--plot", help="Also draw the parts as bars, into --out.")] = False,
+    target: Annotated[Path, typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf.")] = Path("why.png"),
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Split a score over the user's own items, over similar users and over the user's own prior, and by layer.
+
+    Example: `dgcf explain runs/ml-100k-dgcf-seed0 --user 196 --item "Fargo" --plot`
+    """
+    if user is None and not items:
+        raise ConfigError("nobody was named; give --user ID, or --items ITEM (repeatable) for a stranger.")
+    if top < 0:
+        raise ConfigError(f"--top is {top}; give a whole number from 0 on.")
+    rec = opened(run, data)
+    found = rec.explain_for(items, item, user=user) if items else rec.explain(user or "", item)
+    if plot:
+        from dgcf.recommend.picture import draw_bars
+
+        draw_bars(found, target)
+    shown = found.top(top) if top else found
+    picture = target if plot else None
+    emit(shown.to_dict() | {"plot": str(target) if plot else None}, as_json, lambda: _draw(found, top or 5, picture))
+
+
+def _draw(found: Explanation, top: int, picture: Path | None) -> None:
+    out.print(found.text(), markup=False, soft_wrap=True)
+    out.print(found.top(top).table())
+    layers = ", ".join(f"{number}: {value:.4f}" for number, value in enumerate(found.by_layer))
+    out.print(f"by layer: {layers}; unexplained: {found.residual:.1e}", markup=False, soft_wrap=True)
+    if picture is not None:
+        out.print(f"drawn to {picture}", markup=False, soft_wrap=True)

@@ -1,0 +1,39 @@
+"""``dgcf export``: the recommender as one file, or its embeddings for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dgcf.cli.recommend import Data, Overwrite, RunOrArtifact, opened
+from dgcf.cli.terminal import AsJson, emit, out, progress
+
+
+def register(root: typer.Typer) -> None:
+    root.command("export")(export_run)
+
+
+def export_run(
+    run: RunOrArtifact,
+    target: Annotated[Path, typer.Option("--out", "-o", help="The file or folder to write.", show_default=False)],
+    to: Annotated[
+        str | None,
+        typer.Option(help="npy, parquet, faiss or dgcf; by default from the name of --out.", show_default=False),
+    ] = None,
+    data: Data = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a recommender file that serves without torch (dgcf), or the embeddings: arrays (npy), tables (parquet),
+    an index of the items (faiss).
+
+    Example: `dgcf export runs/ml-100k-dgcf-seed0 --out films.dgcf`
+    """
+    from dgcf.recommend.export import export
+
+    rec = opened(run, data)
+    with progress(f"writing {target}"):
+        result = export(rec.snapshot, target, to, overwrite=overwrite)
+    emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True, markup=False))
