@@ -35,6 +35,11 @@ def take_rows(M: CSR, rows: Tensor) -> CSR:
     """``M[rows]``, in order and with repeats, at the cost of the entries that these rows hold."""
     if M.offsets.device.type == "cpu":
         return _from_scipy(_to_scipy(M)[rows.numpy()], M)
+    return take_rows_by_gathering(M, rows)
+
+
+def take_rows_by_gathering(M: CSR, rows: Tensor) -> CSR:
+    """``M[rows]`` in torch operations alone: for devices that SciPy cannot reach."""
     starts = M.offsets[rows]
     lengths = (M.offsets[rows + 1] - starts).long()
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
@@ -44,12 +49,17 @@ def take_rows(M: CSR, rows: Tensor) -> CSR:
 
 
 def transpose(M: CSR) -> CSR:
-    """``Mᵀ``, in time linear in its entries on the CPU."""
-    n_rows = len(M.offsets) - 1
+    """``Mᵀ``, on the CPU in time linear in its entries."""
     if M.offsets.device.type == "cpu":
         by_column = _to_scipy(M).tocsc()
         parts = (by_column.data, by_column.indices, by_column.indptr)
-        return _from_scipy(csr_array(parts, shape=(M.n_cols, n_rows)), M)
+        return _from_scipy(csr_array(parts, shape=(M.n_cols, len(M.offsets) - 1)), M)
+    return transpose_by_sorting(M)
+
+
+def transpose_by_sorting(M: CSR) -> CSR:
+    """``Mᵀ`` in torch operations alone."""
+    n_rows = len(M.offsets) - 1
     order = torch.argsort(M.indices, stable=True)
     counts = torch.bincount(M.indices, minlength=M.n_cols)
     rows = torch.repeat_interleave(torch.arange(n_rows, device=order.device), torch.diff(M.offsets).long())
