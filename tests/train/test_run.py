@@ -242,6 +242,14 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     assert hashes(run.path) == hashes(finished)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("name", ["metrics.jsonl", "log.txt"])
+def test_a_full_disk_while_a_record_is_written_is_one_sentence(run: Run, dataset: Dataset, name: str) -> None:
+    (run.path / name).symlink_to("/dev/full")
+    with pytest.raises(DataError, match=rf"cannot write .*{name}: No space left on device; free some space"):
+        run.record({"epoch": 1}, 1.0, 0.0) if name == "metrics.jsonl" else fit(dataset, run)
+
+
 def test_a_poisoned_state_is_never_saved(run: Run, dataset: Dataset) -> None:
     model, propagation = build(dataset, run.recipe, seed=run.seed)
     trainer = Trainer(model, propagation, dataset.train, run.recipe.train, keeper=run)

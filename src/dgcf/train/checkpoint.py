@@ -6,8 +6,9 @@ no time and no path: equal training gives equal bytes.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,26 +48,38 @@ class Checkpoint:
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
         """Read a file that ``save`` wrote."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                header = file.metadata() or {}
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
-            about = json.loads(header["dgcf"])
+        with _opened(path) as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+        return cls(tensors, cls.describe(path))
+
+    @staticmethod
+    def describe(path: Path) -> dict[str, Any]:
+        """What a file that ``save`` wrote says of itself, without reading its tensors."""
+        with _opened(path) as file:
+            about: dict[str, Any] = json.loads((file.metadata() or {})["dgcf"])
             written = about["format"]
-        except FileNotFoundError as problem:
-            raise ArtifactError(
-                f"{path} does not exist; give a run folder in which training saved a checkpoint."
-            ) from problem
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as problem:
-            raise ArtifactError(
-                f"{path} is damaged or not a dgcf checkpoint ({problem}); train again, or restore it from a copy."
-            ) from problem
         if written != FORMAT:
             raise ArtifactError(
                 f"{path} was written by another version of dgcf (format {written}, this one reads {FORMAT}); "
                 "use that version, or train again."
             )
-        return cls(tensors, about)
+        return about
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file, with one sentence for whatever is wrong with it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError as problem:
+        raise ArtifactError(
+            f"{path} does not exist; give a run folder in which training saved a checkpoint."
+        ) from problem
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as problem:
+        raise ArtifactError(
+            f"{path} is damaged or not a dgcf checkpoint ({problem}); train again, or restore it from a copy."
+        ) from problem
 
 
 def fill_model(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:

@@ -18,7 +18,7 @@ from dgcf.train.interrupt import asked_to_stop
 from dgcf.train.observer import Observer, PlainLines, Several
 from dgcf.train.picture import draw_curves
 from dgcf.train.recipe import Recipe
-from dgcf.train.run import Run, environment
+from dgcf.train.run import Run, append_line, environment
 from dgcf.train.trainer import Trainer, Validate, ranked_embeddings
 
 
@@ -159,5 +159,4 @@ class LogFile(PlainLines):
         self.path, self.clock = path, clock
 
     def _print(self, text: str) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"{self.clock()}  {text}\n")
+        append_line(self.path, f"{self.clock()}  {text}")

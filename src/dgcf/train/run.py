@@ -23,7 +23,7 @@ import torch
 
 from dgcf import __version__
 from dgcf.data.dataset import Dataset
-from dgcf.errors import ArtifactError, ConfigError
+from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.files import whole_file, whole_folder
 from dgcf.random import key_of
 from dgcf.train.checkpoint import Checkpoint
@@ -130,8 +130,7 @@ class Run:
         """Append one finished epoch."""
         timing = {"epoch": metrics["epoch"], "seconds": seconds, "validation_seconds": validation_seconds}
         for name, line in ((METRICS, metrics), (TIMINGS, timing)):
-            with (self.path / name).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            append_line(self.path / name, json.dumps(line))
 
     def due(self) -> bool:
         return time.monotonic() - self._saved_at >= self.autosave
@@ -157,7 +156,7 @@ class Run:
         }
         path = self.path / BEST
         if not weights or (path.exists() and _epoch_of(path) == epoch):
-            return
+            return  # the best of one epoch is always the same
         Checkpoint({f"model.{name}": tensor for name, tensor in weights.items()}, about).save(path)
 
     def resume(self) -> Checkpoint | None:
@@ -229,9 +228,20 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a record. One that a full disk tears apart is no line, and is cut off when the run goes on."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+    except OSError as problem:
+        raise DataError(
+            f"cannot write {path}: {problem.strerror}; free some space or mend the folder, then go on with --resume."
+        ) from problem
+
+
 def _epoch_of(path: Path) -> int | None:
     try:
-        return int(Checkpoint.load(path).about["epoch"])
+        return int(Checkpoint.describe(path)["epoch"])
     except ArtifactError:
         return None  # damaged: to be written again
 

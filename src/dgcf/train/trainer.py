@@ -105,7 +105,7 @@ class Trainer:
         rows = times.nonzero().squeeze(1)
         place = (torch.cumsum(times > 0, dim=0) - 1)[nodes]  # where each node's row lies among ``rows``
         final = self.model(self.propagation, rows=rows, drop=self._drop(step))
-        taken = torch.nn.functional.embedding(place, final)  # its adjoint sums repeats in a fixed order
+        taken = _gathered(final, place)
         users, positives, negatives = taken[:size], taken[size : 2 * size], taken[2 * size :]
         if self.config.loss == "softmax":
             value = sampled_softmax(users, positives, negatives, self.config.temperature, batch.hits)
@@ -277,6 +277,16 @@ class Trainer:
         self.epoch, self.done = int(checkpoint.about["epoch"]), int(checkpoint.about["done"])
         self._loss.fill_(float(checkpoint.about["loss"]))
         self.stopping.restore(checkpoint.about["stopping"])
+
+
+def _gathered(rows: Tensor, place: Tensor) -> Tensor:
+    """``rows[place]``, (len(place), d), with an adjoint that adds repeats in a fixed order on every device.
+
+    ``index_select`` is the faster one, but on a GPU its adjoint adds in whatever order the threads come.
+    """
+    if rows.device.type == "cpu":
+        return rows.index_select(0, place)
+    return torch.nn.functional.embedding(place, rows)
 
 
 def ranked_embeddings(model: GraphModel, propagation: Propagation | None, config: TrainConfig) -> Embeddings:
