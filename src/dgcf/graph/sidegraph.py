@@ -18,6 +18,8 @@ BLOCK_WORK = 1 << 21
 WORTH_SPLITTING = 0.15
 # The parts of B are cut anew once this share of the rows is done, or the threshold has risen by as much.
 WORTH_CUTTING = 0.15
+# A pair whose bound, in float32, is below this part of the threshold is below the threshold in exact arithmetic.
+MARGIN = 1 - 1e-5
 
 
 class SideGraph:
@@ -80,6 +82,7 @@ class _Cut:
         self.hubs = _entries_where(B, is_hub) if n_hubs else None
         light = _entries_where(B, ~is_hub) if n_hubs else B
         cross_degree = np.maximum(side.cross_degree[start:], 1.0)
+        self.inverse_scale = (1.0 / np.sqrt(cross_degree)).astype(np.float32)
         self.left = _rows_where(light, side.row_degree[start:] / cross_degree > threshold)
         within_reach = side.row_degree[start:] / np.sqrt(cross_degree[0] * cross_degree) > threshold
         self.right = _rows_where(light, within_reach).T.tocsr()
@@ -100,18 +103,32 @@ class _Cut:
 
     def block(self, start: int, stop: int, budget: int) -> tuple[Indices, Indices, Indices, Floats]:
         """Rows u of the block, columns v ≥ u, shared columns and ``√(dc_u dc_v)`` of each pair that may pass."""
-        product = self.left[start - self.start : stop - self.start] @ self.right
-        rows = np.repeat(np.arange(start - self.start, stop - self.start, dtype=np.int32), np.diff(product.indptr))
-        upper = product.indices >= rows
-        rows, cols, counts = rows[upper], product.indices[upper], product.data[upper]
+        first, last = start - self.start, stop - self.start
+        product = self.left[first:last] @ self.right
+        rows = np.repeat(np.arange(first, last, dtype=np.int32), np.diff(product.indptr))
+        chosen = np.flatnonzero(self._hopeful(product, first, last) & (product.indices >= rows))
+        rows, cols, counts = rows[chosen], product.indices[chosen], product.data[chosen]
+        if self.hubs is not None:
+            counts = counts + shared_columns(self.hubs, rows, cols, budget)
         cross_degree = self.side.cross_degree[self.start :]
         scale = np.sqrt(cross_degree[rows] * cross_degree[cols])
-        if self.hubs is not None:
-            hub_count = np.diff(self.hubs.indptr)
-            able = (counts + np.minimum(hub_count[rows], hub_count[cols])) / scale > self.threshold
-            rows, cols, scale = rows[able], cols[able], scale[able]
-            counts = counts[able] + shared_columns(self.hubs, rows, cols, budget)
         return rows + np.int32(self.start), cols + np.int32(self.start), counts, scale
+
+    def _hopeful(self, product: csr_array, first: int, last: int) -> NDArray[np.bool_]:
+        """Which entries of a block could pass if a pair shared all the hubs that the row with fewer of them has.
+
+        In float32, with a margin far above its rounding: this only spares the exact arithmetic for the rest.
+        """
+        if self.threshold == 0.0:
+            return np.ones(product.nnz, dtype=np.bool_)
+        lengths = np.diff(product.indptr)
+        most = product.data.astype(np.float32)
+        if self.hubs is not None:
+            hub_count = np.diff(self.hubs.indptr).astype(np.float32)
+            most += np.minimum(np.repeat(hub_count[first:last], lengths), hub_count[product.indices])
+        most *= self.inverse_scale[product.indices]
+        most *= np.repeat(self.inverse_scale[first:last], lengths)
+        return np.asarray(most > np.float32(self.threshold * MARGIN))
 
 
 def shared_columns(B: csr_array, rows: Indices, cols: Indices, budget: int) -> Indices:
