@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from dgcf.errors import DataError
@@ -32,11 +32,12 @@ def whole_file(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def whole_folder(target: Path, *, overwrite: bool = False, also: Collection[str] = ()) -> Iterator[Path]:
     """Give an empty folder to fill; on success it becomes ``target`` in one step, on failure nothing is left.
 
-    A folder that is already there is refused unless ``overwrite``; of two writers that finish together, one wins
-    and the other is told so.
+    A folder that is already there is refused unless ``overwrite``, and even then if it holds anything that the new one
+    does not bring along (or that ``also`` names): somebody else's files are never deleted. Of two writers that finish
+    together, one wins and the other is told so.
     """
     _refuse_existing(target, overwrite)
     with _explained(target):
@@ -48,7 +49,7 @@ def whole_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
             for path in beside.iterdir():
                 _sync(path)
             _sync(beside)
-            _move_folder(beside, target, overwrite)
+            _move_folder(beside, target, overwrite, {*also, *(path.name for path in beside.iterdir())})
             _sync(target.parent)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
@@ -61,9 +62,14 @@ def _refuse_existing(target: Path, overwrite: bool) -> None:
         raise DataError(f"{target} exists already; choose another name or pass --overwrite to replace it.")
 
 
-def _move_folder(beside: Path, target: Path, overwrite: bool) -> None:
+def _move_folder(beside: Path, target: Path, overwrite: bool, ours: set[str]) -> None:
     with _locked(target.parent):
         _refuse_existing(target, overwrite)  # again: another process may have finished in the meantime
+        foreign = sorted(path.name for path in target.iterdir() if path.name not in ours) if target.exists() else []
+        if foreign:
+            raise DataError(
+                f"{target} holds other things ({', '.join(foreign[:3])}), so it is not replaced; choose another folder."
+            )
         if not target.exists():
             beside.rename(target)
             return
@@ -100,11 +106,15 @@ def _explained(target: Path) -> Iterator[None]:
         advice = {
             errno.ENOSPC: "free some space or choose another disk",
             errno.EDQUOT: "free some space or choose another disk",
+            errno.EFBIG: "free some space or choose another disk",
             errno.EACCES: "choose a folder that you may write to",
             errno.EPERM: "choose a folder that you may write to",
             errno.EROFS: "choose a folder on a disk that is not read-only",
-        }.get(problem.errno or 0, "choose another place")
-        raise DataError(f"cannot write {target}: {problem.strerror or problem}; {advice}.") from problem
+        }.get(problem.errno or errno.ENOSPC, "choose another place")
+        # NumPy says "n requested and m written", without a number, when the disk is full.
+        full = problem.errno is None and "requested" in str(problem)
+        reason = os.strerror(errno.ENOSPC) if full else problem.strerror or problem
+        raise DataError(f"cannot write {target}: {reason}; {advice}.") from problem
 
 
 def _sync(path: Path) -> None:

@@ -68,7 +68,7 @@ def test_filters_report_what_they_removed(dgcf: Any, tmp_path: Path) -> None:
     kept = {(u, i) for u, i, r in rows if r >= 2}
     # rows[0] has rating 1, so its repeat goes with the threshold.
     assert f"rating >= 2: removed {len(rows) + 1 - len(kept)} rows" in done.stderr
-    assert "repeated pairs: removed 0 rows" in done.stderr
+    assert "repeated pairs" not in done.stderr
     strong = {u for u, _ in kept if sum(v == u for v, _ in kept) >= 3}
     weak = {u for u, _ in kept} - strong
     assert f"{len(weak)} users" in done.stderr
@@ -84,7 +84,21 @@ def test_filters_report_what_they_removed(dgcf: Any, tmp_path: Path) -> None:
         (["stats", "empty.csv"], "empty.csv is empty"),
         (["prepare", "good.csv", "--out", "full"], "exists already"),
         (["prepare", "good.csv", "--out", "x", "--ratios", "1,2"], "three"),
-        (["prepare", "good.csv", "--out", "x", "--ratings", "four"], "numbers with commas"),
+        (["prepare", "good.csv", "--out", "x", "--user-core", "-3"], "expected 0 or more"),
+        (["prepare", "good.csv", "--out", "x", "--core-once"], "without a core"),
+        (["prepare", "good.csv", "--out", "x", "--leave", "2"], "--split leave-k-out"),
+        (["prepare", "good.csv", "--out", "x", "--split", "none", "--ratios", "0.8,0.1,0.1"], "drop it"),
+        (["prepare", "good.csv", "--out", "x", "--test", "good.csv", "--split", "random"], "ready-made"),
+        (["prepare", "good.csv", "--out", "x", "--min-rating", "inf"], "not a finite number"),
+        (["prepare", "good.csv", "--out", "x", "--delimiter", ""], "cannot be used"),
+        (["prepare", "good.csv", "--out", "x", "--seed", "one"], "--seed"),
+        (["prepare", "good.csv", "--out", "full", "--overwrite"], "holds other things (mine)"),
+        (["convert", "good.csv", "--out", "good.csv", "--overwrite"], "the very file"),
+        (["stats", "*.parquet"], "no file matches"),
+        (["stats", "*.csv"], "not Parquet"),
+        (["stats", ""], "empty"),
+        (["nonsense"], "No such command"),
+        (["prepare", "good.csv", "--out", "x", "--ratings", "four"], "numbers and commas"),
         (["prepare", "good.csv", "--out", "x", "--split", "tmporal"], "did you mean 'temporal'"),
         (["prepare", "good.csv", "--out", "x", "--min-rating", "3"], "no rating column"),
         (["prepare", "good.csv", "--out", "/sys/x"], "cannot write /sys/x"),
@@ -153,3 +167,27 @@ def test_list_names_every_known_dataset(dgcf_json: Any) -> None:
     names = {row["name"] for row in dgcf_json("data", "list")["datasets"]}
     assert {"ml-100k", "ml-1m", "paper/ml-100k", "lightgcn/gowalla", "checkerboard", "planted"} <= names
     assert len([name for name in names if name.startswith("deoscirec/")]) == 4
+
+
+def test_the_result_may_not_be_written(dgcf: Any) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dgcf", "data", "stats", "checkerboard", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: cannot write the result: No space left on device; free some space.\n"
+
+
+def test_a_pipe_without_a_writer_is_refused_at_once(refused: Any, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a regular file" in refused("data", "stats", tmp_path / "pipe", timeout=20)
+
+
+def test_how_a_file_was_read_is_told(dgcf: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who;item;rating\n1;2;3\n")
+    done = dgcf("data", "stats", "a.csv", "--user-col", "who", cwd=tmp_path)
+    assert "read as csv, cut at ';', with a header: item = 'item', rating = 'rating', user = 'who'" in done.stderr

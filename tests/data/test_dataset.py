@@ -76,6 +76,14 @@ def test_an_existing_folder_is_kept_unless_told(saved: Path) -> None:
     assert [path.name for path in saved.parent.iterdir()] == ["set"]
 
 
+def test_a_folder_with_somebody_elses_files_is_never_replaced(saved: Path) -> None:
+    (saved / "notes.txt").write_text("mine")
+    with pytest.raises(DataError, match=r"holds other things \(notes.txt\)"):
+        load("planted").save(saved, overwrite=True)
+    assert (saved / "notes.txt").read_text() == "mine"
+    assert Dataset.load(saved).name == "checkerboard"
+
+
 def test_damage_is_noticed(saved: Path) -> None:
     for path in sorted(saved.iterdir()):
         content = path.read_bytes()

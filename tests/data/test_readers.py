@@ -145,7 +145,7 @@ BAD_FILES = {
         b"user,item,rating\na,b,5\nc,d,good\n",
         "line 3 of rating.csv has the rating 'good', which is not a number",
     ),
-    "nan.csv": (b"user,item,rating\na,b,nan\nc,d,4\n", "line 2 of nan.csv has a rating that is not a number"),
+    "nan.csv": (b"user,item,rating\na,b,nan\nc,d,4\n", "line 2 of nan.csv has a rating that is not a finite number"),
     "missing-rating.csv": (b"user,item,rating\na,b,5\nc,d,\n", "line 3 of missing-rating.csv has a rating that is not"),
     "empty-user.csv": (b"user,item\n,b\nc,d\n", "line 2 of empty-user.csv has an empty user id"),
     "empty-item.csv": (b'user,item\na,b\nc,""\n', "line 3 of empty-item.csv has an empty item id"),
@@ -160,6 +160,17 @@ BAD_FILES = {
     "cut.csv.gz": (gzip.compress(b"user,item\n" + b"a,b\n" * 9999)[:-9], "damaged gzip"),
     "flipped.csv.gz": (gzip.compress(b"user,item\na,b\n")[:-8] + b"\0" * 8, "damaged gzip"),
     "cut.parquet": (b"PAR1" + b"\0" * 50, "not a whole Parquet file"),
+    "numbered-header.csv": (b"id,2019,2020\n5,6,7\n7,8,9\n", "cannot tell whether the first line"),
+    "joined.csv": (b"user,item\na,x\nuser,item\nb,y\n", "repeats its header (user, item)"),
+    "two-users.csv": (b"user,user_id,item\na,b,c\n", "'user' and 'user_id' of two-users.csv could each be the user"),
+    "twice.csv": (b"user,user,item\na,b,c\n", "could each be the user"),
+    "table.txt2": (b"196 242 3\n186 302 3\n", "may be a table or lists"),
+    "comment.csv": (b"# made by hand\nuser,item\na,b\n", "neither header nor data"),
+    "excel.csv": (b"sep=;\nuser;item\na;b\n", "neither header nor data"),
+    "events.jsonl": (b'{"user": 1, "item": 2}\n', "looks like JSON"),
+    "blank-id.csv": (b"user,item\n  ,y\na,b\n", "line 2 of blank-id.csv has an empty user id"),
+    "late-nul.csv": (b"user,item\n" + b"good,row\n" * 9000 + b"a\0b,x\n", "zero byte"),
+    "infinite.csv": (b"user,item,rating\na,b,inf\n", "line 2 of infinite.csv has a rating that is not a finite number"),
     "words.csv": (b"alice,bread\nbob,milk\n", "cannot tell whether the first line"),
     "columns.csv": (b"kunde,artikel\n1,2\n3,4\n", "no column of columns.csv is known as the user"),
 }
@@ -214,9 +225,31 @@ def test_negative_numbers_are_taken_as_text_when_asked(tmp_path: Path) -> None:
     assert set(load(path, WHOLE, ReadOptions(text_ids=True)).users) == {"1", "-1"}
 
 
+def test_blank_lines_before_the_header_do_not_make_it_data(tmp_path: Path) -> None:
+    for blank in ("\n", "\r\n\r\n", "   \n"):
+        line = "\r\n" if "\r" in blank else "\n"
+        path = write(tmp_path, "a.csv", blank + line.join(["user,item", "a,x", "b,y", ""]))
+        assert pairs_of(load(path, WHOLE)) == {("a", "x"), ("b", "y")}
+    with pytest.raises(DataError, match=r"line 4 of a\.csv"):
+        load(write(tmp_path, "a.csv", "\nuser,item\na,x\n,y\n"), WHOLE)
+
+
+def test_blanks_around_ids_are_told_and_cut_off_when_asked(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "user, item\na, x\na,x\n")
+    dataset = load(path, WHOLE)
+    assert set(dataset.items) == {"x", " x"}
+    assert "1 item ids begin or end with a blank, such as ' x'" in dataset.record["notes"][0]
+    assert list(load(path, WHOLE, ReadOptions(trim_ids=True)).items) == ["x"]
+
+
+def test_a_tab_may_be_written_as_an_escape(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", "user\titem\na b\tx\n")
+    assert pairs_of(load(path, WHOLE, ReadOptions(delimiter="\\t"))) == {("a b", "x")}
+
+
 def test_missing_files_and_empty_folders(tmp_path: Path) -> None:
     for missing in (tmp_path / "no.csv", str(tmp_path / "*.parquet"), tmp_path / "no.parquet"):
-        with pytest.raises(DataError, match=r"no.*(file|File)|cannot be read"):
+        with pytest.raises(DataError, match=r"no file"):
             load(missing, WHOLE)
     with pytest.raises(DataError, match="holds no Parquet file"):
         load(tmp_path, WHOLE)

@@ -68,12 +68,56 @@ def test_nothing_of_the_future_is_trained_on() -> None:
 
 
 def test_leave_k_out_takes_k_of_each_who_can_spare_them() -> None:
-    frame = pd.concat([frame_of(), pd.DataFrame({"user": [99] * 5, "item": range(5), "timestamp": range(5)})])
+    frame = pd.concat([frame_of(), pd.DataFrame({"user": [99] * 4, "item": range(4), "timestamp": range(4)})])
     train, validation, test = parts(prepare(frame, Preparation(split=Split("leave-k-out", k=2))))
     for user in set(frame.user):
         n = (frame.user == user).sum()
-        expected = (n, 0, 0) if n < 6 else (n - 4, 2, 2)
+        expected = (n, 0, 0) if n < 5 else (n - 4, 2, 2)
         assert tuple(sum(u == user for u, _ in part) for part in (train, validation, test)) == expected
+
+
+def test_leave_k_out_leaves_the_last_by_time_and_says_where_it_cannot() -> None:
+    frame = frame_of()
+    frame["timestamp"] = np.random.default_rng(2).permutation(len(frame))
+    dataset = prepare(frame, Preparation(split=Split("leave-k-out", k=2)))
+    time = {(u, i): t for u, i, t in frame.itertuples(index=False)}
+    _, validation, test = parts(dataset)
+    for user in set(frame.user):
+        ordered = sorted((p for p in time if p[0] == user), key=time.__getitem__)
+        assert {p for p in test if p[0] == user} == set(ordered[-2:])
+        assert {p for p in validation if p[0] == user} == set(ordered[-4:-2])
+    assert dataset.record["notes"] == []
+    untimed = prepare(frame[["user", "item"]], Preparation(split=Split("leave-k-out")))
+    assert "drawn at random" in untimed.record["notes"][0]
+
+
+def test_a_split_column_is_heeded_unless_another_split_is_asked_for() -> None:
+    frame = pd.DataFrame({"user": list("aaab"), "item": [1, 2, 3, 1], "split": ["train", "valid", "test", "Train"]})
+    kept = prepare(frame)
+    assert parts(kept) == [{("a", 1), ("b", 1)}, {("a", 2)}, {("a", 3)}]
+    assert kept.record["split"] == {"method": "given"}
+    assert len(prepare(frame, Preparation(split=Split("none"))).train) == 4
+    with pytest.raises(DataError, match="row 2 of the DataFrame has a split that is none of"):
+        prepare(frame.assign(split=["train", "holdout", "test", "train"]))
+
+
+def test_times_of_different_units_or_none_are_refused() -> None:
+    frame = pd.DataFrame({"user": [1] * 3, "item": range(3)})
+    for times, sentence in (
+        ([1.6e9, 1.6e12, 1.6e9], "different units"),
+        ([20200102.0, 1.6e9, 1.6e9], "different units"),
+        ([1.6e9, float("inf"), 1.6e9], "neither a number nor a date"),
+        (["2020-01-01", "soon", "2020-01-02"], "neither a number nor a date"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            prepare(frame.assign(timestamp=times), Preparation(split=Split("temporal")))
+
+
+def test_offsets_of_written_times_count() -> None:
+    times = ["2020-01-01T23:00:00-05:00", "2020-01-02T01:00:00+00:00", "2020-01-02T03:00:00Z"]
+    frame = pd.DataFrame({"user": [1] * 3, "item": ["last", "first", "second"], "timestamp": times})
+    made = prepare(frame, Preparation(split=Split("user-temporal", (0.34, 0.33, 0.33))))
+    assert parts(made) == [{(1, "first")}, {(1, "second")}, {(1, "last")}]
 
 
 def test_the_seed_means_the_same_bits_for_ever() -> None:
@@ -87,7 +131,7 @@ def test_ready_made_splits_stay_as_given() -> None:
     test = pd.DataFrame({"user": ["a", "c"], "item": [1, 3]})
     made = prepare(train, test=test)
     assert parts(made) == [{("a", 1), ("a", 2), ("b", 1)}, set(), {("a", 1), ("c", 3)}]
-    assert dict(made.repeats) == {"train": 1, "validation": 0, "test": 0}
+    assert dict(made.repeats) == {"train": 1, "test": 0}
     with pytest.raises(ConfigError, match="ready-made"):
         prepare(train, Preparation(user_core=2), test=test)
 

@@ -7,14 +7,14 @@ from importlib import import_module
 
 import typer
 
-from dgcf.cli.terminal import Verbs, run
-
 # Verbs, in the order in which `dgcf --help` lists them: (module, what it registers).
 VERBS = ("data", "graph", "oscillation", "train", "evaluate", "compare", "recommend", "similar", "explain", "export")
 
 
 def application() -> typer.Typer:
     """All verbs. Modules are imported here, not at the top, so that `import dgcf` stays light."""
+    from dgcf.cli.terminal import Verbs
+
     app = typer.Typer(
         name="dgcf",
         cls=Verbs,
@@ -48,4 +48,9 @@ def main() -> None:
     """The entry point of the command ``dgcf``."""
     # Before torch starts its threads: on a busy machine, threads that wait by spinning make training 15 times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    run(application())
+    try:
+        from dgcf.cli.terminal import run
+
+        run(application())
+    except KeyboardInterrupt:  # before the verb has begun
+        raise SystemExit(130) from None

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from dgcf.cli.terminal import AsJson, emit, out, progress, say, warn
 from dgcf.data import Dataset, catalog, load
@@ -19,7 +20,10 @@ from dgcf.data.statistics import Statistics, statistics
 from dgcf.data.titles import read_titles
 from dgcf.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="Datasets: list, fetch, describe, prepare, convert.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Datasets: list, fetch, describe, prepare, convert.\n\nExample: `dgcf data stats purchases.csv`",
+)
 
 
 def register(root: typer.Typer) -> None:
@@ -44,6 +48,7 @@ Delimiter = Annotated[str | None, _option(READING, "--delimiter", text="What sep
 Header = Annotated[bool | None, _option(READING, "--header/--no-header", text="Whether the first line is a header.")]
 Encoding = Annotated[str, _option(READING, "--encoding", text="utf-8 (default), latin-1 or utf-16.")]
 TextIds = Annotated[bool, _option(READING, "--text-ids", text="Take ids as mere text, negative numbers included.")]
+TrimIds = Annotated[bool, _option(READING, "--trim-ids", text="Cut blanks off the ends of ids.")]
 
 
 @app.command("list")
@@ -107,6 +112,7 @@ def show_statistics(
     header: Header = None,
     encoding: Encoding = "utf-8",
     text_ids: TextIds = False,
+    trim_ids: TrimIds = False,
     as_json: AsJson = False,
 ) -> None:
     """Count what a dataset holds, and warn of what a careful person would want to know.
@@ -115,10 +121,24 @@ def show_statistics(
 
     Example: `dgcf data stats deoscirec/ml-1m`
     """
-    read = ReadOptions(format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids)
+    read = ReadOptions(
+        format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids, trim_ids
+    )
     with progress(f"reading {data}"):
-        found = describe(load(data, read=read, say=say))
+        dataset = load(data, read=read, say=say)
+        found = describe(dataset)
+    if Path(data).exists() and not (Path(data) / "dataset.json").exists():
+        _say_how_it_was_read(dataset)
     emit(found.to_dict(), as_json, lambda: draw(found))
+
+
+def _say_how_it_was_read(dataset: Dataset) -> None:
+    """What was found by looking, for the person who knows better."""
+    for how in dataset.record.get("read", []):
+        columns = ", ".join(f"{role} = {name!r}" for role, name in how.get("columns", {}).items())
+        header = {True: ", with a header", False: ", without a header"}.get(how.get("header"), "")
+        cut = f", cut at {how['delimiter']!r}" if "delimiter" in how else ""
+        say(f"read as {how['format']}{cut}{header}{': ' if columns else ''}{columns}")
 
 
 def describe(dataset: Dataset) -> Statistics:
@@ -142,7 +162,7 @@ def draw(s: Statistics) -> None:
     for name in ("users", "items"):
         spread = ", ".join(f"{share} {value:g}" for share, value in s.degrees[name].items() if share != "mean")
         table.add_row(f"training pairs of {name}", f"mean {s.degrees[name]['mean']:.1f}; {spread}")
-    table.add_row("fingerprint", s.fingerprint)
+    table.add_row("fingerprint", Text(s.fingerprint, overflow="fold"))
     table.add_row("known as", s.known_as or "–")
     out.print(table)
     for message in s.warnings:
@@ -159,12 +179,19 @@ def prepare_dataset(
     ] = None,
     test: Annotated[str | None, _option(SPLITTING, "--test", text="A ready-made test file.")] = None,
     split: Annotated[
-        str,
-        _option(SPLITTING, "--split", text="random (default), global, temporal, user-temporal, leave-k-out or none."),
-    ] = "random",
-    ratios: Annotated[str, _option(SPLITTING, "--ratios", text="Shares of train, validation, test.")] = "0.7,0.1,0.2",
-    leave: Annotated[int, _option(SPLITTING, "--leave", text="How many pairs leave-k-out leaves out.")] = 1,
-    seed: Annotated[int, _option(SPLITTING, "--seed", text="The split's seed.")] = 0,
+        str | None,
+        _option(
+            SPLITTING,
+            "--split",
+            text="random, global, temporal, user-temporal, leave-k-out or none; by default the split "
+            "that the data brings along, else random.",
+        ),
+    ] = None,
+    ratios: Annotated[
+        str | None, _option(SPLITTING, "--ratios", text="Shares of train, validation, test (0.7,0.1,0.2).")
+    ] = None,
+    leave: Annotated[int | None, _option(SPLITTING, "--leave", text="Pairs that leave-k-out leaves out (1).")] = None,
+    seed: Annotated[int | None, _option(SPLITTING, "--seed", text="The split's seed (0).")] = None,
     min_rating: Annotated[float | None, _option(FILTERS, "--min-rating", text="Keep ratings of at least this.")] = None,
     ratings: Annotated[str | None, _option(FILTERS, "--ratings", text="Keep these ratings: `4,5`.")] = None,
     user_core: Annotated[int, _option(FILTERS, "--user-core", text="Keep users with at least so many items.")] = 0,
@@ -184,6 +211,7 @@ def prepare_dataset(
     header: Header = None,
     encoding: Encoding = "utf-8",
     text_ids: TextIds = False,
+    trim_ids: TrimIds = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -191,14 +219,18 @@ def prepare_dataset(
 
     Example: `dgcf data prepare purchases.csv --min-rating 4 --user-core 5 --out purchases`
     """
-    read = ReadOptions(format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids)
+    read = ReadOptions(
+        format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids, trim_ids
+    )
     how = Preparation(
-        ratings=RatingFilter(min_rating, _numbers(ratings, "--ratings") if ratings is not None else None),
+        ratings=RatingFilter(min_rating, _numbers(ratings, "--ratings", "4,5") if ratings is not None else None),
         user_core=user_core,
         item_core=item_core,
         iterate_core=not once,
-        split=Split(split, _three(ratios), leave, seed),  # type: ignore[arg-type]
+        split=_split(split, ratios, leave, seed),
     )
+    if once and not (user_core or item_core):
+        raise ConfigError("--core-once was given without a core; add --user-core or --item-core.")
     named = read_titles(titles, encoding) if titles else None
     with progress(f"preparing {data}"):
         if validation is not None or test is not None:
@@ -210,26 +242,39 @@ def prepare_dataset(
     result = found.to_dict() | {"out": str(folder), "record": dict(dataset.record)}
 
     def show() -> None:
+        _say_how_it_was_read(dataset)
         for step in dataset.record.get("filters", []):
-            say(f"{step['filter']}: removed {step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items")
+            if step["pairs"]:
+                say(
+                    f"{step['filter']}: removed {step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
+                )
         draw(found)
         out.print(f"written to {folder}", soft_wrap=True, markup=False)
 
     emit(result, as_json, show)
 
 
-def _numbers(text: str, option: str) -> tuple[float, ...]:
+def _split(method: str | None, ratios: str | None, leave: int | None, seed: int | None) -> Split | None:
+    """The split that was asked for; None if nothing was said of it. An option that would do nothing is refused."""
+    if method is None and ratios is None and leave is None and seed is None:
+        return None
+    chosen = method or "random"
+    if leave is not None and chosen != "leave-k-out":
+        raise ConfigError(f"--leave was given with the split {chosen}; it goes with --split leave-k-out.")
+    if ratios is not None and chosen in ("leave-k-out", "none"):
+        raise ConfigError(f"--ratios was given with the split {chosen}, which has none; drop it.")
+    shares = _numbers(ratios or "0.7,0.1,0.2", "--ratios", "0.7,0.1,0.2")
+    if len(shares) != 3:
+        raise ConfigError(f"--ratios got {len(shares)} numbers, expected three: train, validation and test.")
+    k = 1 if leave is None else leave
+    return Split(chosen, (shares[0], shares[1], shares[2]), k, seed or 0)  # type: ignore[arg-type]
+
+
+def _numbers(text: str, option: str, example: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(f"{option} got {text!r}, expected numbers with commas between them, such as 4,5.") from None
-
-
-def _three(text: str) -> tuple[float, float, float]:
-    numbers = _numbers(text, "--ratios")
-    if len(numbers) != 3:
-        raise ConfigError(f"--ratios got {len(numbers)} numbers, expected three: train, validation and test.")
-    return numbers[0], numbers[1], numbers[2]
+        raise ConfigError(f"{option} got {text!r}, expected numbers and commas, such as {example}.") from None
 
 
 @app.command("convert")
@@ -240,6 +285,16 @@ def convert_dataset(
         str | None,
         typer.Option(help=f"One of {', '.join(CONVERSIONS)}; by default from the name of --out.", show_default=False),
     ] = None,
+    format: Format = None,
+    user_col: UserCol = None,
+    item_col: ItemCol = None,
+    rating_col: RatingCol = None,
+    timestamp_col: TimeCol = None,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    encoding: Encoding = "utf-8",
+    text_ids: TextIds = False,
+    trim_ids: TrimIds = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -248,6 +303,11 @@ def convert_dataset(
 
     Example: `dgcf data convert deoscirec/ml-1m --out ml-1m.parquet`
     """
+    if target.exists() and Path(data).exists() and target.samefile(data):
+        raise ConfigError(f"{target} is the very file to convert; write to another name.")
+    read = ReadOptions(
+        format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids, trim_ids
+    )
     with progress(f"converting {data}"):
-        result = convert(load(data, say=say), target, to, overwrite=overwrite)
+        result = convert(load(data, read=read, say=say), target, to, overwrite=overwrite)
     emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True, markup=False))

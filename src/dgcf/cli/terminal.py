@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
@@ -18,6 +19,8 @@ from typer.core import TyperGroup
 from dgcf.errors import DgcfError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
+
+STOPPED = "stopped by the keyboard; nothing was left half-written."
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -71,29 +74,55 @@ def progress(what: str, total: float | None = None) -> Iterator[Callable[[float,
 
 
 class Verbs(TyperGroup):
-    """The group of all verbs: whatever the user can mend is one sentence and a non-zero exit, never a traceback."""
+    """The group of all verbs; it hears Ctrl-C before typer, which would leave without a word."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except DgcfError as problem:
-            raise _failure(str(problem), 1) from None
         except KeyboardInterrupt:
-            raise _failure("stopped by the keyboard; nothing was left half-written.", 130) from None
-
-
-def _failure(message: str, code: int) -> typer.Exit:
-    err.print(f"[red]error:[/] {_escaped(message)}", soft_wrap=True)
-    return typer.Exit(code)
+            raise typer.Exit(fail(STOPPED, 130)) from None
 
 
 def run(app: typer.Typer) -> None:
-    """Run the command line."""
+    """Run the command line; whatever the user can mend is one sentence and a non-zero exit, never a traceback."""
     # Ids are any text; a terminal that cannot show a letter is no reason to fail.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        code = typer.main.get_command(app).main(standalone_mode=False)
+        sys.stdout.flush()
+    except DgcfError as problem:
+        code = fail(str(problem), 1)
+    except OSError as problem:
+        # Whoever read our output may have gone (`… | head`), or its disk is full; either way nobody reads the rest.
+        gone = isinstance(problem, BrokenPipeError)
+        code = 0 if gone else fail(f"cannot write the result: {problem.strerror or problem}; free some space.", 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as problem:
+        code = _usage(problem)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(problem: Exception) -> int:
+    """The command line's own refusals, known by what they carry: typer brings its own click, of which this is none."""
+    context = getattr(problem, "ctx", None)
+    if type(problem).__name__ == "NoArgsIsHelpError" and context is not None:
+        typer.echo(context.get_help(), err=True)
+        return 2
+    if type(problem).__name__ == "Abort":
+        return fail(STOPPED, 130)
+    if not hasattr(problem, "format_message"):
+        raise problem
+    message = " ".join(str(problem.format_message()).split()).rstrip(".")
+    path = getattr(context, "command_path", "dgcf")
+    return fail(f"{message}; `{path} --help` shows what is expected.", int(getattr(problem, "exit_code", 2)))
+
+
+def fail(message: str, code: int) -> int:
+    """Say what went wrong, in one sentence; the exit code."""
+    err.print(f"[red]error:[/] {_escaped(message)}", soft_wrap=True)
+    return code
 
 
 def _escaped(message: str) -> str:

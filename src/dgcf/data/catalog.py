@@ -70,13 +70,13 @@ def fetch(name: str, say: Say | None = None, progress: download.Progress | None 
                 say(f"Licence of {name}: {known.licence}")
             return _fetch_edition(edition, say, progress, optional=not complete)
         except DataError as problem:
-            problems.append(str(problem).rstrip("."))
+            problems.append(str(problem).split("; ")[0].rstrip("."))
             if complete:
                 raise
     if problems:
         raise DataError(
-            f"{name} is neither under DGCF_DATA_HOME nor in the cache and could not be fetched: {'; '.join(problems)}. "
-            "Put its files into a folder and name it by DGCF_DATA_HOME."
+            f"{name} is not under DGCF_DATA_HOME nor in the cache, and could not be fetched ({', '.join(problems)}); "
+            "try again with a network, or put its files into a folder and name it by DGCF_DATA_HOME."
         )
     return {}
 

@@ -89,7 +89,7 @@ def _write_adjacency(dataset: Dataset, target: Path, overwrite: bool) -> None:
     plain = all(text.isdecimal() for text in (*dataset.users.texts, *dataset.items.texts))
     users = dataset.users.texts if plain else [str(index) for index in range(dataset.n_users)]
     items = dataset.items.texts if plain else [str(index) for index in range(dataset.n_items)]
-    with whole_folder(target, overwrite=overwrite) as beside:
+    with whole_folder(target, overwrite=overwrite, also=[f"{split}.txt" for split in SPLITS]) as beside:
         for split in SPLITS:
             pairs = dataset.split(split)
             with (beside / f"{split}.txt").open("w") as file:

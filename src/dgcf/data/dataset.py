@@ -95,7 +95,7 @@ class Dataset:
             "repeats": dict(self.repeats),
             "record": dict(self.record),
         }
-        with whole_folder(target, overwrite=overwrite) as beside:
+        with whole_folder(target, overwrite=overwrite, also=("user_titles.json", "item_titles.json")) as beside:
             for file, array in self._arrays().items():
                 np.save(beside / f"{file}.npy", array, allow_pickle=False)
             for file, vocabulary in (("user_titles", self.users), ("item_titles", self.items)):

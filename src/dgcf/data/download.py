@@ -53,7 +53,6 @@ def download(
     What has come so far is kept beside the target (``….part``) and continued from there, also by a later call.
     """
     part = target.with_name(f"{target.name}.part")
-    target.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(TRIES):
         try:
             _continue(url, part, progress)
@@ -98,6 +97,7 @@ def _continue(url: str, part: Path, progress: Progress | None) -> None:
         have = have if resumed else 0
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else None
+        part.parent.mkdir(parents=True, exist_ok=True)
         with part.open("ab" if resumed else "wb") as file:
             while block := response.read(_CHUNK):
                 file.write(block)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.readers import ReadOptions, Source, open_source
+from dgcf.data.readers import PART_OF_SPLIT, ReadOptions, Source, open_source
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 MEMORY_LIMIT = "700MB"
 """What DuckDB may hold before it spills to the disk; the arrays that come out are on top."""
 
+TimeUse = Literal["needed", "used", "ignored"]
 _MAX_IDS = 2**31 - 1
 
 
@@ -36,8 +38,9 @@ class RatingFilter:
     def __post_init__(self) -> None:
         if self.minimum is not None and self.values is not None:
             raise ConfigError("a rating threshold and a set of ratings were both given; choose one of them.")
-        if any(number != number for number in (self.minimum, *(self.values or ())) if number is not None):
-            raise ConfigError("the rating threshold is not a number; give one such as 4.")
+        for number in (self.minimum, *(self.values or ())):
+            if number is not None and not math.isfinite(number):
+                raise ConfigError(f"the rating {number} to filter by is not a finite number; give one such as 4.")
 
     def __bool__(self) -> bool:
         return self.minimum is not None or self.values is not None
@@ -58,7 +61,8 @@ class Interactions:
     """Rows of (user, item) by index, in no particular order, repeats included.
 
     ``user_idx``, ``item_idx``: (n,) int32; ``timestamp``: (n,) float64 or None; ``part``: (n,) int8, the number of the
-    source a row came from (used where the splits are given).
+    source a row came from or, with ``split_column``, what that column says (0 train, 1 validation, 2 test). ``notes``
+    are things that a careful reader would ask about.
     """
 
     users: Vocabulary
@@ -68,6 +72,9 @@ class Interactions:
     part: NDArray[np.int8]
     timestamp: NDArray[np.float64] | None
     rows_read: int
+    sources: tuple[Source, ...] = ()
+    split_column: bool = False
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.user_idx)
@@ -99,9 +106,17 @@ def _compact(vocabulary: Vocabulary, index: NDArray[np.int32]) -> tuple[Vocabula
 
 
 def collect(
-    sources: Sequence[Any], options: ReadOptions, ratings: RatingFilter, *, need_time: bool = False
+    sources: Sequence[Any],
+    options: ReadOptions,
+    ratings: RatingFilter,
+    *,
+    time: TimeUse = "ignored",
+    split_column: bool = False,
 ) -> Interactions:
-    """Read the sources (one, or one per given split) into rows of indices under a common vocabulary."""
+    """Read the sources (one, or one per given split) into rows of indices under a common vocabulary.
+
+    ``split_column``: whether a column named ``split`` is to be heeded.
+    """
     import duckdb
 
     with _connection() as con:
@@ -109,8 +124,10 @@ def collect(
         try:
             for source in sources:
                 opened.append(open_source(con, source, options))
-            rows_read = _stage(con, opened, ratings, need_time)
-            return _number(con, opened, options, rows_read, need_time)
+            timed = time == "needed" or (time == "used" and all(source.timestamp for source in opened))
+            heeded = split_column and len(opened) == 1 and opened[0].split
+            rows_read = _stage(con, opened, ratings, timed, heeded)
+            return _number(con, opened, options, rows_read, timed, heeded)
         except (duckdb.Error, RuntimeError) as problem:
             if "interrupted" in str(problem).lower():  # Ctrl-C while DuckDB was at work
                 raise KeyboardInterrupt from problem
@@ -130,37 +147,42 @@ def _connection() -> Iterator[DuckDBPyConnection]:
         con.execute("SET enable_progress_bar = false")
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         con.execute("SET temp_directory = $1", [spill])
+        con.execute("SET TimeZone = 'UTC'")  # a time without an offset is taken as UTC, wherever this runs
         yield con
 
 
 # What makes a row unfit. ``fine`` says that the rating is a finite number.
 _UNFIT = {
-    "an empty user id": "user IS NULL OR user = ''",
-    "an empty item id": "item IS NULL OR item = ''",
-    "a rating that is not a number": "fine IS NOT TRUE",
-    "a timestamp that is neither a number nor a date": "timestamp IS NULL OR isnan(timestamp)",
+    "an empty user id": "user IS NULL OR trim(user) = ''",
+    "an empty item id": "item IS NULL OR trim(item) = ''",
+    "a rating that is not a finite number": "fine IS NOT TRUE",
+    "a timestamp that is neither a number nor a date": "isfinite(timestamp) IS NOT TRUE",
+    "a split that is none of train, validation and test": "part IS NULL",
 }
 
 
-def _stage(con: DuckDBPyConnection, sources: Sequence[Source], ratings: RatingFilter, need_time: bool) -> int:
+def _stage(
+    con: DuckDBPyConnection, sources: Sequence[Source], ratings: RatingFilter, timed: bool, split_column: bool
+) -> int:
     """Read into the table ``staged`` what passes the filter, refuse unfit rows, and count all that were read."""
     for source in sources:
         if ratings and not source.rating:
             raise DataError(f"{source.label} has no rating column to filter by; name it with --rating-col.")
-        if need_time and not source.timestamp:
+        if timed and not source.timestamp:
             raise DataError(
                 f"{source.label} has no timestamp column, which this split needs; name it with --timestamp-col."
             )
     # A rating that cannot be compared must not slip through the filter: neither true nor false is kept, and refused.
     where = f"WHERE ({ratings.condition()}) IS NOT FALSE" if ratings else ""
-    time = ", timestamp" if need_time else ""
+    time = ", timestamp" if timed else ""
     selects = [
-        f"SELECT user, item, {_fine(source)} AS fine, {part}::TINYINT AS part{time} FROM ({source.select}) {where}"
+        f"SELECT user, item, {_fine(source)} AS fine, "
+        f"({PART_OF_SPLIT if split_column else part})::TINYINT AS part{time} FROM ({source.select}) {where}"
         for part, source in enumerate(sources)
     ]
     con.execute(f"CREATE TEMP TABLE staged AS {' UNION ALL '.join(selects)}")
     for problem, test in _UNFIT.items():
-        if need_time or "timestamp" not in test:
+        if timed or "timestamp" not in test:
             count = con.execute(f"SELECT count(*) FROM staged WHERE {test}").fetchall()[0][0]
             if count:
                 raise DataError(_bad_rows(con, sources, problem, test, count))
@@ -178,7 +200,10 @@ def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], problem: str, 
     for source in sources:
         if "timestamp" in test and not source.timestamp:
             continue
-        numbered = f"SELECT *, {_fine(source)} AS fine, row_number() OVER () AS row FROM ({source.select})"
+        part = PART_OF_SPLIT if source.split else "0"
+        numbered = (
+            f"SELECT *, {_fine(source)} AS fine, {part} AS part, row_number() OVER () AS row FROM ({source.select})"
+        )
         found = con.execute(f"SELECT min(row) FROM ({numbered}) WHERE {test}").fetchall()[0][0]
         if found is not None:
             place = f"line {found + source.first_line - 1}" if source.first_line else f"row {found}"
@@ -188,11 +213,20 @@ def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], problem: str, 
 
 
 def _number(
-    con: DuckDBPyConnection, sources: Sequence[Source], options: ReadOptions, rows_read: int, need_time: bool
+    con: DuckDBPyConnection,
+    sources: Sequence[Source],
+    options: ReadOptions,
+    rows_read: int,
+    timed: bool,
+    split_column: bool,
 ) -> Interactions:
     """Number the ids, and fetch the fit rows by number."""
     if not rows_read:
-        raise DataError(f"{sources[0].label} has no rows, expected at least one user and item.")
+        lines = "a line 'user item item …'" if sources[0].whole_number_ids else "at least one user and item"
+        raise DataError(f"{sources[0].label} has no rows, expected {lines}.")
+    _refuse_repeated_header(con, sources)
+    if timed:
+        _refuse_mixed_times(con, sources[0])
     for column in ("user", "item"):
         # Length, then bytes: the vocabulary's order. strlen counts bytes; text is compared by its UTF-8 bytes.
         con.execute(
@@ -203,7 +237,7 @@ def _number(
     users = _vocabulary(con, "user", sources, options)
     items = _vocabulary(con, "item", sources, options)
     columns = con.execute(
-        f"SELECT u.idx::INTEGER AS user, i.idx::INTEGER AS item, part{', timestamp' if need_time else ''} "
+        f"SELECT u.idx::INTEGER AS user, i.idx::INTEGER AS item, part{', timestamp' if timed else ''} "
         f"FROM staged JOIN user_ids u USING (user) JOIN item_ids i USING (item)"
     ).fetchnumpy()
     return Interactions(
@@ -212,15 +246,58 @@ def _number(
         np.asarray(columns["user"]),
         np.asarray(columns["item"]),
         np.asarray(columns["part"]),
-        np.asarray(columns["timestamp"]) if need_time else None,
+        np.asarray(columns["timestamp"]) if timed else None,
         rows_read,
+        tuple(sources),
+        split_column,
+        _notes(con),
     )
+
+
+def _refuse_repeated_header(con: DuckDBPyConnection, sources: Sequence[Source]) -> None:
+    """Files that were joined one after the other carry their headers along."""
+    for source in sources:
+        if source.header_pair is not None:
+            found = con.execute(
+                "SELECT count(*) FROM staged WHERE user = $1 AND item = $2", source.header_pair
+            ).fetchall()
+            if found[0][0]:
+                raise DataError(
+                    f"{source.label} repeats its header ({', '.join(source.header_pair)}) among the rows; remove those "
+                    "lines, or pass --no-header if they are data."
+                )
+
+
+def _refuse_mixed_times(con: DuckDBPyConnection, source: Source) -> None:
+    """Seconds beside milliseconds, or dates written as numbers, order the rows wrongly without a word."""
+    low, high = con.execute("SELECT min(timestamp), max(timestamp) FROM staged").fetchall()[0]
+    if low is not None and low > 1e6 and high > 50 * low:
+        raise DataError(
+            f"the times of {source.label} run from {low:.0f} to {high:.0f}, which look like different units; bring "
+            "them to one, such as seconds."
+        )
+
+
+def _notes(con: DuckDBPyConnection) -> tuple[str, ...]:
+    notes = []
+    for what in ("user", "item"):
+        count, example = con.execute(
+            f"SELECT count(*), min({what}) FROM {what}_ids WHERE {what} <> trim({what}, chr(9) || ' ')"
+        ).fetchall()[0]
+        if count:
+            notes.append(
+                f"{count:,} {what} ids begin or end with a blank, such as {example!r}: they differ from the same ids "
+                "without it; pass --trim-ids to cut the blanks off."
+            )
+    return tuple(notes)
 
 
 def _vocabulary(con: DuckDBPyConnection, what: str, sources: Sequence[Source], options: ReadOptions) -> Vocabulary:
     count = con.execute(f"SELECT count(*) FROM {what}_ids").fetchall()[0][0]
     if count > _MAX_IDS:
         raise DataError(f"there are {count:,} {what}s, expected at most {_MAX_IDS:,}; filter the data first.")
+    if con.execute(f"SELECT count(*) FROM {what}_ids WHERE contains({what}, chr(0))").fetchall()[0][0]:
+        raise DataError(f"{sources[0].label} has a {what} id with a zero byte in it; is it really text? Mend it first.")
     if not options.text_ids:
         _check_whole_numbers(con, what, sources)
     lengths: list[NDArray[np.int64]] = []
@@ -282,12 +359,12 @@ def _sentence(message: str, label: str) -> str:
         "state machine": "mixes line endings or quotes beyond reading; save it with one kind of line ending",
         "Maximum line size": "has a line longer than 16 MB; is it really a table of users and items?",
         "GZIP": "is a damaged gzip file; download or compress it again",
-        "Parquet": "is not a whole Parquet file; write or download it again",
-        "parquet": "is not a whole Parquet file; write or download it again",
+        "too small to be a Parquet": "is not a whole Parquet file; write or download it again",
+        "schema mismatch": "holds files of different columns or types; make them alike or name one of them",
         "No space left": "needs more temporary disk space than there is; free some, or set TMPDIR to a larger disk",
         "Out of Memory": "needs more memory or temporary disk than there is; free some, or set TMPDIR to a larger disk",
         "Permission denied": "may not be read; check its rights",
-        "No magic bytes": "is not a Parquet file; write or download it again",
+        "No magic bytes": "is not a whole Parquet file; write or download it again",
     }
     for fragment, meaning in known.items():
         if fragment in message:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,19 @@ class Preparation:
     """Everything that decides what becomes of a source, apart from how it is read.
 
     Filters run in this order: rating, repeated pairs, k-core (``iterate_core=False``: the counts of the input decide,
-    once). Then the split.
+    once). Then the split; None keeps the one that the source brings along (ready-made files, a column ``split``), and
+    splits at random where it brings none.
     """
 
     ratings: RatingFilter = field(default_factory=RatingFilter)
     user_core: int = 0
     item_core: int = 0
     iterate_core: bool = True
-    split: Split = field(default_factory=Split)
+    split: Split | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.user_core, self.item_core) < 0:
+            raise ConfigError(f"a core of {min(self.user_core, self.item_core)} was asked for, expected 0 or more.")
 
 
 def prepare(
@@ -54,34 +59,51 @@ def prepare(
     how, read = preparation or Preparation(), read or ReadOptions()
     given = {"train": source, "validation": validation, "test": test}
     parts = [split for split in SPLITS if given[split] is not None]
-    ready_made = len(parts) > 1
+    if len(parts) > 1 and how.split is not None:
+        raise ConfigError("the data comes in ready-made splits; drop --split, or name one file to split it anew.")
+    split = how.split or Split()
+    rows = collect([given[part] for part in parts], read, how.ratings, time=split.time, split_column=how.split is None)
+    ready_made = len(parts) > 1 or rows.split_column
     if ready_made and (how.user_core or how.item_core):
         raise ConfigError("a k-core would change ready-made splits; filter before splitting, or drop the option.")
-    need_time = how.split.needs_time and not ready_made
-    rows = collect([given[split] for split in parts], read, how.ratings, need_time=need_time)
-    record: dict[str, Any] = {"source": _describe(source), "rows": rows.rows_read, "filters": []}
-    if how.ratings:
-        record["filters"].append(Removed(str(how.ratings), rows.rows_read - len(rows), 0, 0).to_dict())
-    if not len(rows):
-        raise DataError(f"the filter '{how.ratings}' leaves no interaction of {rows.rows_read:,}; change it.")
-    rows_of_part = np.bincount(rows.part, minlength=len(parts))
-    rows, repeated = drop_repeats(rows)
-    record["filters"].append(repeated.to_dict())
-    if how.user_core > 1 or how.item_core > 1:
-        rows, cored = k_core(rows, how.user_core, how.item_core, iterate=how.iterate_core)
-        record["filters"].append(cored.to_dict())
-    rows = rows.compact()
-    repeats = dict.fromkeys(SPLITS, 0)
+    names = SPLITS if rows.split_column else tuple(parts)
+    rows, removed, repeats = _filtered(rows, how, names)
+    record: dict[str, Any] = {
+        "source": _describe(source),
+        "read": [dict(opened.read_as) for opened in rows.sources],
+        "rows": rows.rows_read,
+        "filters": [step.to_dict() for step in removed],
+        "notes": list(rows.notes),
+    }
     if ready_made:
-        left = np.bincount(rows.part, minlength=len(parts))
-        repeats |= {split: int(rows_of_part[n] - left[n]) for n, split in enumerate(parts)}
-        part = np.array([SPLITS.index(split) for split in parts], dtype=np.int8)[rows.part]
+        part = np.array([SPLITS.index(split) for split in names], dtype=np.int8)[rows.part]
         record["split"] = {"method": "given"}
     else:
-        repeats["train"] = repeated.pairs
-        part = assign(rows, how.split)
-        record["split"] = how.split.to_dict()
+        # Repeats were dropped before anything was split: they belong to the input, not to a part of it.
+        repeats = {"input": sum(repeats.values())}
+        part = assign(rows, split)
+        record["split"] = split.to_dict()
+        if split.method == "leave-k-out" and rows.timestamp is None:
+            record["notes"].append("no time is known, so the pairs that leave-k-out leaves out are drawn at random.")
     return assemble(rows, part, name or _name_of(source), repeats, record, titles)
+
+
+def _filtered(
+    rows: Interactions, how: Preparation, names: Sequence[str]
+) -> tuple[Interactions, list[Removed], dict[str, int]]:
+    """The rows that stay, what each filter removed, and how many repeats each part had."""
+    removed = [Removed(str(how.ratings), rows.rows_read - len(rows), 0, 0)] if how.ratings else []
+    if not len(rows):
+        raise DataError(f"the filter '{how.ratings}' leaves no interaction of {rows.rows_read:,}; change it.")
+    before = np.bincount(rows.part, minlength=len(names))
+    rows, repeated = drop_repeats(rows)
+    after = np.bincount(rows.part, minlength=len(names))
+    removed.append(repeated)
+    if how.user_core > 1 or how.item_core > 1:
+        rows, cored = k_core(rows, how.user_core, how.item_core, iterate=how.iterate_core)
+        removed.append(cored)
+    repeats = {name: int(before[number] - after[number]) for number, name in enumerate(names)}
+    return rows.compact(), removed, repeats
 
 
 def assemble(
@@ -107,13 +129,13 @@ def split_files(folder: Path) -> dict[str, Path] | None:
     """The ready-made split in a folder (``train.*``, ``validation.*`` or ``valid.*``, ``test.*``), if there is one."""
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        stem = path.name.split(".")[0].lower()
+        words = path.name.lower().split(".")[:-1]  # train.txt, and RecBole's ml-1m.train.inter
         for split, stems in _SPLIT_STEMS.items():
-            if stem in stems and path.is_file():
+            if set(words) & set(stems) and path.is_file():
                 if split in found:
                     raise DataError(
-                        f"{folder} holds two files for {split} ({found[split].name}, {path.name}); name the ones you "
-                        "mean with --validation and --test."
+                        f"{folder} holds two files for {split} ({found[split].name}, {path.name}); name the "
+                        "training file as DATA, and the others with --validation and --test."
                     )
                 found[split] = path
     return found if "train" in found else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Column = str | int
+# The number of a row's split, by what a column named split says; NULL for anything else.
+PART_OF_SPLIT = (
+    "CASE lower(split) WHEN 'train' THEN 0 WHEN 'validation' THEN 1 WHEN 'valid' THEN 1 WHEN 'val' THEN 1 "
+    "WHEN 'dev' THEN 1 WHEN 'test' THEN 2 END"
+)
 
 
 @dataclass(frozen=True)
@@ -38,14 +43,16 @@ class ReadOptions:
     header: bool | None = None
     encoding: str = "utf-8"
     text_ids: bool = False
+    trim_ids: bool = False
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table to read: ``select`` gives the columns ``user, item`` (text), and ``rating, timestamp`` (double) if there.
+    """A table to read: ``select`` gives ``user, item`` (text) and, if there, ``rating, timestamp, split``.
 
-    ``label`` names it in messages; ``first_line`` is the line of the first row, where lines mean anything.
-    ``checked_ids`` is true for formats whose ids must be whole numbers.
+    ``label`` names it in messages; ``first_line`` is the line of the first row, where lines mean anything;
+    ``header_pair`` is what the header calls user and item. ``whole_number_ids``: the format has no other ids.
+    ``split``: there is a column of that name. ``read_as`` says what was found by looking.
     """
 
     label: str
@@ -54,8 +61,11 @@ class Source:
     timestamp: bool = False
     user_kind: IdKind = "text"
     item_kind: IdKind = "text"
+    split: bool = False
     first_line: int | None = None
+    header_pair: tuple[str, str] | None = None
     whole_number_ids: bool = False
+    read_as: Mapping[str, Any] = field(default_factory=dict)
 
 
 def open_source(con: DuckDBPyConnection, source: Any, options: ReadOptions) -> Source:
@@ -72,18 +82,30 @@ def _open_path(con: DuckDBPyConnection, text: str, options: ReadOptions) -> Sour
     if options.format is not None and options.format not in FORMATS:
         near = did_you_mean(options.format, FORMATS)
         raise ConfigError(f"unknown format {options.format!r}, expected one of {', '.join(FORMATS)}{near or '.'}")
-    is_glob = glob.has_magic(text) and not path.exists()
-    if options.format == "parquet" or is_glob or path.is_dir() or _is_parquet(path):
-        return read_parquet(con, path, options)
+    if not text:
+        raise DataError("the name of the data is empty, expected a path or a known name (`dgcf data list`).")
+    if glob.has_magic(text) and not path.exists():
+        return _read_glob(con, text, path, options)
     if not path.exists():
         raise DataError(f"there is no file {path}; check the path, or list the known datasets with `dgcf data list`.")
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():
         raise DataError(f"{path} is not a regular file, expected a text or Parquet file or a folder of Parquet files.")
+    if options.format == "parquet" or path.is_dir() or _is_parquet(path):
+        return read_parquet(con, path, options)
     encoding = sniff.canonical_encoding(options.encoding)
     sample = sniff.read_sample(path, encoding)
     if not sample.lines:
         raise DataError(f"{path.name} is empty, expected lines with at least a user and an item.")
     return TEXT_READERS[options.format or sniff.find_format(path, sample)](path, sample, options)
+
+
+def _read_glob(con: DuckDBPyConnection, text: str, path: Path, options: ReadOptions) -> Source:
+    found = [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207 (the pattern may be absolute)
+    if not found:
+        raise DataError(f"no file matches {text}; check the pattern.")
+    if options.format != "parquet" and not all(_is_parquet(file) for file in found if file.is_file()):
+        raise DataError(f"{text} matches files that are not Parquet; join text files into one, or name one of them.")
+    return read_parquet(con, path, options)
 
 
 def _is_parquet(path: Path) -> bool:
@@ -101,16 +123,19 @@ def _is_parquet(path: Path) -> bool:
 
 def read_csv(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
     """Delimited text (.csv, .tsv, any delimiter, quoted, gzipped), with or without a header."""
-    delimiter = options.delimiter or sniff.find_delimiter(sample, path.name)
+    delimiter = sniff.find_delimiter(sample, path.name) if options.delimiter is None else options.delimiter
+    delimiter = delimiter.replace("\\t", "\t")
     if not delimiter or len(delimiter.encode()) > 4 or set(delimiter) & set('"\r\n'):
         raise ConfigError(
             f"delimiter {delimiter!r} cannot be used, expected one to four characters such as ',' or '::'."
         )
     rows = sniff.split_lines(sample.lines[:100], delimiter)
+    if len(rows[0]) < 2:
+        raise DataError(f"{path.name} has one column when cut at {delimiter!r}; name what separates its columns.")
     header = _decide_header(rows, options, path.name)
     names = rows[0] if header else [f"column {place}" for place in range(len(rows[0]))]
-    roles = _choose_columns(names, options, path.name, by_position=not header)
-    return _delimited(path, sample, options, delimiter, header, len(names), roles)
+    roles = _choose_columns([name.strip() for name in names], options, path.name, by_position=not header)
+    return _delimited(path, sample, options, delimiter, header, names, roles, format="csv")
 
 
 def _decide_header(rows: list[list[str]], options: ReadOptions, label: str) -> bool:
@@ -130,23 +155,23 @@ def _decide_header(rows: list[list[str]], options: ReadOptions, label: str) -> b
 
 def read_inter(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
     """RecBole's atomic file: tab-separated, never quoted, with a typed header such as ``user_id:token``."""
-    names = [field.partition(":")[0] for field in sample.lines[0].split("\t")]
-    roles = _choose_columns(names, options, path.name, by_position=False)
-    return _delimited(path, sample, options, "\t", True, len(names), roles, quoted=False)
+    header = sample.lines[0].split("\t")
+    roles = _choose_columns([name.partition(":")[0] for name in header], options, path.name, by_position=False)
+    return _delimited(path, sample, options, "\t", True, header, roles, quoted=False, format="inter")
 
 
 def read_u_data(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
     """MovieLens 100K's ``u.data``: tab-separated user, item, rating, timestamp."""
-    return _delimited(path, sample, options, "\t", False, 4, _movielens_columns(), quoted=False)
+    return _delimited(path, sample, options, "\t", False, _MOVIELENS, _PLACES, quoted=False, format="u.data")
 
 
 def read_ratings_dat(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
     """MovieLens 1M's and 10M's ``ratings.dat``: ``user::item::rating::timestamp``."""
-    return _delimited(path, sample, options, "::", False, 4, _movielens_columns(), quoted=False)
+    return _delimited(path, sample, options, "::", False, _MOVIELENS, _PLACES, quoted=False, format="ratings.dat")
 
 
-def _movielens_columns() -> dict[str, int]:
-    return {"user": 0, "item": 1, "rating": 2, "timestamp": 3}
+_MOVIELENS = ["user", "item", "rating", "timestamp"]
+_PLACES = {name: place for place, name in enumerate(_MOVIELENS)}
 
 
 def _delimited(
@@ -155,16 +180,17 @@ def _delimited(
     options: ReadOptions,
     delimiter: str,
     header: bool,
-    width: int,
+    names: list[str],
     roles: Mapping[str, int],
+    *,
+    format: str,
     quoted: bool = True,
 ) -> Source:
-    types = ["DOUBLE" if place == roles.get("rating") else "VARCHAR" for place in range(width)]
+    types = ["DOUBLE" if place == roles.get("rating") else "VARCHAR" for place in range(len(names))]
     quote = '"' if quoted and len(delimiter) == 1 else ""
     table = _scan_text(path, sample, options, delimiter, types, header=header, quote=quote)
-    parts = [f"c{roles['user']} AS user", f"c{roles['item']} AS item"]
-    if "rating" in roles:
-        parts.append(f"c{roles['rating']} AS rating")
+    parts = [f"{_id(f'c{roles[role]}', options)} AS {role}" for role in ("user", "item")]
+    parts += [f"c{roles[role]} AS {role}" for role in ("rating", "split") if role in roles]
     if "timestamp" in roles:
         parts.append(f"{_text_time('c' + str(roles['timestamp']))} AS timestamp")
     return Source(
@@ -172,12 +198,24 @@ def _delimited(
         select=f"SELECT {', '.join(parts)} FROM {table}",
         rating="rating" in roles,
         timestamp="timestamp" in roles,
-        first_line=2 if header else 1,
+        split="split" in roles,
+        first_line=sample.skipped + (2 if header else 1),
+        header_pair=(names[roles["user"]], names[roles["item"]]) if header else None,
+        read_as={
+            "format": format,
+            "delimiter": delimiter,
+            "header": header,
+            "columns": {role: names[place] for role, place in roles.items()},
+        },
     )
 
 
+def _id(column: str, options: ReadOptions) -> str:
+    return f"trim({column}, chr(9) || ' ')" if options.trim_ids else column
+
+
 def _text_time(column: str) -> str:
-    return f"coalesce(try_cast({column} AS DOUBLE), epoch(try_cast({column} AS TIMESTAMP)))"
+    return f"coalesce(try_cast({column} AS DOUBLE), epoch(try_cast({column} AS TIMESTAMPTZ)))"
 
 
 def read_adjacency(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
@@ -189,6 +227,7 @@ def read_adjacency(path: Path, sample: sniff.Sample, options: ReadOptions) -> So
         label=path.name,
         select=f"SELECT fields[1] AS user, unnest(fields[2:]) AS item FROM ({lists})",
         whole_number_ids=True,
+        read_as={"format": "adjacency"},
     )
 
 
@@ -207,7 +246,7 @@ def _scan_text(
     return (
         f"read_csv({quoted_text(_literal_path(path))}, auto_detect=false, strict_mode=true, header={header}, "
         f"delim={quoted_text(delimiter)}, quote='{quote}', escape='{quote}', columns={{{columns}}}, "
-        f"compression='{'gzip' if sample.gzipped else 'none'}', max_line_size=16777216, "
+        f"compression='{'gzip' if sample.gzipped else 'none'}', max_line_size=16777216, skip={sample.skipped}, "
         f"encoding='{sniff.canonical_encoding(options.encoding)}')"
     )
 
@@ -268,7 +307,10 @@ def _typed_table(con: DuckDBPyConnection, table: str, label: str, options: ReadO
     names, types = [row[0] for row in described], [str(row[1]) for row in described]
     roles = _choose_columns(names, options, label, by_position=False)
     kinds = {role: _id_kind(names[roles[role]], types[roles[role]], label) for role in ("user", "item")}
-    parts = [f"CAST({_name(names[roles[role]])} AS VARCHAR) AS {role}" for role in ("user", "item")]
+    ids = {role: f"CAST({_name(names[roles[role]])} AS VARCHAR)" for role in ("user", "item")}
+    parts = [f"{_id(column, options)} AS {role}" for role, column in ids.items()]
+    if "split" in roles:
+        parts.append(f"CAST({_name(names[roles['split']])} AS VARCHAR) AS split")
     if "rating" in roles:
         parts.append(f"try_cast({_name(names[roles['rating']])} AS DOUBLE) AS rating")
     if "timestamp" in roles:
@@ -283,6 +325,8 @@ def _typed_table(con: DuckDBPyConnection, table: str, label: str, options: ReadO
         timestamp="timestamp" in roles,
         user_kind=kinds["user"],
         item_kind=kinds["item"],
+        split="split" in roles,
+        read_as={"format": "table", "columns": {role: names[place] for role, place in roles.items()}},
     )
 
 
@@ -310,13 +354,7 @@ def _choose_columns(names: list[str], options: ReadOptions, label: str, *, by_po
     }
     if len(names) < 2:
         raise DataError(f"{label} has one column, expected at least user and item.")
-    roles: dict[str, int] = {}
-    for place, name in enumerate(names):
-        role = sniff.role_of(name)
-        if role and role not in roles and told[role] is None and not by_position:
-            roles[role] = place
-    if by_position:
-        roles = {"user": 0, "item": 1}
+    roles = {"user": 0, "item": 1} if by_position else _known_columns(names, told, label)
     for role, column in told.items():
         if column == "none" and role in ("rating", "timestamp"):
             roles.pop(role, None)
@@ -330,6 +368,21 @@ def _choose_columns(names: list[str], options: ReadOptions, label: str, *, by_po
             )
     if roles["user"] == roles["item"]:
         raise DataError(f"user and item are the same column of {label}; name them with --user-col and --item-col.")
+    return roles
+
+
+def _known_columns(names: list[str], told: Mapping[str, Column | None], label: str) -> dict[str, int]:
+    """Columns by the names people use; where two could be the same thing, nobody guesses."""
+    roles: dict[str, int] = {}
+    for role in (*told, "split"):
+        places = [place for place, name in enumerate(names) if sniff.role_of(name) == role]
+        if len(places) > 1 and role in ("user", "item") and told[role] is None:
+            raise DataError(
+                f"columns {' and '.join(repr(names[place]) for place in places)} of {label} could each be the {role}; "
+                f"name one with --{role}-col (a place from 0 if the names are the same)."
+            )
+        if len(places) == 1 and told.get(role) is None:
+            roles[role] = places[0]
     return roles
 
 

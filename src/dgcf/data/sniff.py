@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from dgcf.errors import DataError
 
 SAMPLE_BYTES = 1 << 16
+_WHOLE = re.compile(r"-?[0-9]+")
 DELIMITERS = ("\t", "::", ",", ";", "|", " ")
 ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": "latin-1", "utf-16": "utf-16"}
 
@@ -23,6 +25,7 @@ ROLE_NAMES = {
     "track trackid song songid artist artistid business businessid location locationid venue "
     "venueid parentasin",
     "rating": "rating ratings score stars overall value ratingvalue",
+    "split": "split",
     "timestamp": "timestamp time date datetime ts unixreviewtime reviewtime eventtime createdat",
 }
 ROLES = {name: role for role, names in ROLE_NAMES.items() for name in names.split()}
@@ -34,7 +37,8 @@ class Sample:
 
     lines: list[str]
     gzipped: bool
-    has_bom: bool
+    skipped: int
+    """Empty lines before the first one, which no reader may take for a header."""
 
 
 def canonical_encoding(name: str) -> str:
@@ -62,12 +66,22 @@ def read_sample(path: Path, encoding: str) -> Sample:
         ) from problem
     if not raw.strip():
         raise DataError(f"{path.name} is empty, expected lines with at least a user and an item.")
-    has_bom = raw.startswith(b"\xef\xbb\xbf")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding != "utf-16":
         raise DataError(f"{path.name} is UTF-16 text, expected {encoding}; pass --encoding utf-16.")
     if b"\x00" in raw and encoding != "utf-16":
         raise DataError(f"{path.name} is a binary file, expected text or Parquet; name its format with --format.")
-    return Sample(_whole_lines(raw, encoding, path.name, cut=len(raw) == SAMPLE_BYTES), gzipped, has_bom)
+    lines = _whole_lines(raw, encoding, path.name, cut=len(raw) == SAMPLE_BYTES)
+    skipped = next((place for place, line in enumerate(lines) if line.strip()), 0)
+    _refuse_other_kinds(lines[skipped], path.name)
+    return Sample([line for line in lines if line.strip()], gzipped, skipped)
+
+
+def _refuse_other_kinds(first: str, name: str) -> None:
+    """First lines that are neither header nor data."""
+    if first.startswith(("{", "[")):
+        raise DataError(f"{name} looks like JSON, which is not read; convert it to CSV or Parquet.")
+    if first.startswith("#") or first.lower().startswith("sep="):
+        raise DataError(f"{name} begins with a line that is neither header nor data ({first[:30]}); remove it.")
 
 
 def _check_gzip(path: Path) -> None:
@@ -88,7 +102,7 @@ def _whole_lines(raw: bytes, encoding: str, name: str, cut: bool) -> list[str]:
             f"line {at} of {name} is not {encoding} text; save it as UTF-8 or name its encoding with --encoding "
             "latin-1."
         ) from problem
-    return [line for line in text.splitlines() if line.strip()]
+    return re.split(r"\r\n|\n|\r", text)
 
 
 def find_format(path: Path, sample: Sample) -> str:
@@ -102,11 +116,16 @@ def find_format(path: Path, sample: Sample) -> str:
     if ":token" in first and "\t" in first:
         return "inter"
     rows = [line.split() for line in sample.lines]
-    if all(field.isdecimal() for row in rows for field in row) and not any("\t" in line for line in sample.lines):
+    if all(_WHOLE.fullmatch(field) for row in rows for field in row) and not any("\t" in line for line in sample.lines):
         # Numbers with blanks between them: a table has the same number in every line, lists do not.
         widths = {len(row) for row in rows}
-        if len(widths) > 1 or name.endswith(".txt"):
+        if len(widths) > 1 or name in ("train.txt", "validation.txt", "valid.txt", "val.txt", "test.txt"):
             return "adjacency"
+        if max(widths) > 2:
+            raise DataError(
+                f"{path.name} has {max(widths)} numbers in every line, which may be a table or lists 'user item "
+                "item …'; say which with --format csv or --format adjacency."
+            )
     if all(line.count("::") == 3 for line in sample.lines):
         return "ratings.dat"
     if all(_is_u_data(line) for line in sample.lines):
@@ -160,12 +179,13 @@ def has_header(rows: list[list[str]]) -> bool | None:
     first, rest = rows[0], rows[1:]
     if {"user", "item"} <= {role_of(field) for field in first}:
         return True
-    if any(_is_number(field) for field in first):
-        return False
     columns = list(zip(*(row for row in rest if len(row) == len(first)), strict=True))
-    if any(all(_is_number(field) for field in column) for column in columns):
-        return True
-    return None
+    above_numbers = any(
+        not _is_number(name) and all(_is_number(field) for field in column)
+        for name, column in zip(first, columns, strict=False)
+    )
+    is_data = any(_is_number(field) for field in first)
+    return above_numbers if above_numbers != is_data else None
 
 
 def _is_number(field: str) -> bool:

@@ -7,13 +7,13 @@ a library's version.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.interactions import Interactions
+from dgcf.data.interactions import Interactions, TimeUse
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.random import bits
 
@@ -29,7 +29,7 @@ class Split:
     - ``temporal``: all pairs by time; the earliest train, the latest test. Nothing of the future is trained on.
     - ``user-temporal``: each user's pairs by time, by ``ratios``.
     - ``leave-k-out``: of each user the last ``k`` (by time where known, else at random) for testing, the ``k`` before
-      for validation; users with fewer than 3·k pairs stay in training.
+      for validation; users with no more than 2·k pairs stay in training whole.
     - ``none``: everything is for training.
     """
 
@@ -53,11 +53,18 @@ class Split:
             raise ConfigError(f"leave-k-out with k = {self.k} was asked for, expected 1 or more.")
 
     @property
-    def needs_time(self) -> bool:
-        return self.method in ("temporal", "user-temporal")
+    def time(self) -> TimeUse:
+        """Whether the times of the pairs are ``needed``, ``used`` where they are known, or ``ignored``."""
+        if self.method in ("temporal", "user-temporal"):
+            return "needed"
+        return "used" if self.method == "leave-k-out" else "ignored"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"ratios": list(self.ratios)}
+        """What decides the split, and nothing else."""
+        if self.method == "none":
+            return {"method": self.method}
+        how = {"k": self.k} if self.method == "leave-k-out" else {"ratios": list(self.ratios)}
+        return {"method": self.method, **how, "seed": self.seed}
 
 
 def assign(rows: Interactions, split: Split) -> NDArray[np.int8]:
@@ -69,9 +76,8 @@ def assign(rows: Interactions, split: Split) -> NDArray[np.int8]:
     sorted_rows = np.lexsort((rows.item_idx, rows.user_idx))
     draw = np.empty(n, dtype=np.uint64)
     draw[sorted_rows] = bits(split.seed, "split", n)
-    timed = rows.timestamp is not None and split.method != "random" and split.method != "global"
     # Equal times are ordered by the draw: a file's order is no reason to prefer a pair.
-    ranking = (draw, rows.timestamp) if timed else (draw,)
+    ranking = (draw,) if rows.timestamp is None or split.time == "ignored" else (draw, rows.timestamp)
     if split.method in ("global", "temporal"):
         group, group_sizes = np.zeros(n, dtype=np.int32), np.array([n])
     else:
@@ -86,8 +92,8 @@ def assign(rows: Interactions, split: Split) -> NDArray[np.int8]:
 def _cut(place: NDArray[np.int64], size: NDArray[np.int64], split: Split) -> NDArray[np.int8]:
     """From a pair's place within its group (0 is first) and the group's size to its part."""
     if split.method == "leave-k-out":
-        first_test = np.where(size >= 3 * split.k, size - split.k, size)
-        first_validation = np.where(size >= 3 * split.k, size - 2 * split.k, size)
+        first_test = np.where(size > 2 * split.k, size - split.k, size)
+        first_validation = np.where(size > 2 * split.k, size - 2 * split.k, size)
     else:
         # Cut at rounded cumulative shares; nobody is left without a training pair.
         first_validation = np.maximum(np.floor(size * split.ratios[0] + 0.5 + 1e-9), 1).astype(np.int64)

@@ -17,7 +17,11 @@ QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts of a dataset. ``train``, ``validation`` and ``test`` count pairs as given, repeats included."""
+    """Counts of a dataset.
+
+    ``train``, ``validation`` and ``test`` count the pairs of ready-made splits as given, repeats included; repeats of
+    an input that was split here are dropped first, and counted as ``duplicates["input"]``.
+    """
 
     name: str
     users: int
@@ -57,11 +61,11 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         name=dataset.name,
         users=dataset.n_users,
         items=dataset.n_items,
-        train=len(train) + dataset.repeats["train"],
-        validation=len(validation) + dataset.repeats["validation"],
-        test=len(test) + dataset.repeats["test"],
+        train=len(train) + dataset.repeats.get("train", 0),
+        validation=len(validation) + dataset.repeats.get("validation", 0),
+        test=len(test) + dataset.repeats.get("test", 0),
         density=distinct / (dataset.n_users * dataset.n_items),
-        duplicates=dict(dataset.repeats),
+        duplicates={**dict.fromkeys((*SPLITS, "input"), 0), **dataset.repeats},
         leaks=leaks,
         cold=cold,
         degrees={"users": _quantiles(train.user_degrees), "items": _quantiles(train.item_degrees)},
@@ -69,7 +73,8 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         known_as=known_as,
         warnings=(),
     )
-    return Statistics(**{**found.__dict__, "warnings": (*caveats, *_warnings(found))})
+    notes = dataset.record.get("notes", ())
+    return Statistics(**{**found.__dict__, "warnings": (*caveats, *notes, *_warnings(found))})
 
 
 def _common(one: Pairs, other: Pairs) -> int:
@@ -85,8 +90,10 @@ def _quantiles(degrees: NDArray[np.int64]) -> dict[str, float]:
 
 def _warnings(s: Statistics) -> list[str]:
     found = []
+    if s.duplicates["input"]:
+        found.append(f"{s.duplicates['input']:,} rows of the input repeat a pair; each pair is kept once.")
     for split, count in s.duplicates.items():
-        if count:
+        if count and split != "input":
             size = getattr(s, split)
             found.append(
                 f"{count:,} of the {size:,} {split} pairs are repeats; each pair is kept once, {size - count:,} remain."

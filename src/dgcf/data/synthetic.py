@@ -110,7 +110,7 @@ def _dataset(
         "filters": [],
         "split": split.to_dict(),
     }
-    return assemble(rows, assign(rows, split), name, {"train": 0, "validation": 0, "test": 0}, record, None)
+    return assemble(rows, assign(rows, split), name, {}, record, None)
 
 
 def _check_size(n_users: int, n_items: int) -> None:
