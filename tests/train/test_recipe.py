@@ -38,7 +38,7 @@ def test_the_papers_table_of_settings(
 
 
 def test_the_two_readings_differ_where_the_code_differs_from_the_paper() -> None:
-    paper, code = (resolve("dgcf", dataset="ml-1m", preset=name).settings() for name in ("paper", "official-code"))
+    paper, code = (resolve("dgcf", dataset="ml-100k", preset=name).settings() for name in ("paper", "official-code"))
     assert {key: (paper[key], code[key]) for key in ("self_loop", "cross_below_one", "dropout_draws", "sampler")} == {
         "self_loop": (True, False),
         "cross_below_one": (False, True),

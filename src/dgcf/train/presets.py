@@ -27,6 +27,9 @@ PAPER_DGCF: Settings = {"edge_dropout": 0.1, "loss": "bpr", "readout": "mean"}
 # The paper stops after 5 evaluations without growth and does not say how often it evaluates. Every epoch, that ends
 # on the popularity plateau of the first epochs; so evaluations are sparser and patience starts later.
 PAPER_LOOP: Settings = {"batch_size": 1024, "epochs": 1000, "min_epochs": 50, "evaluate_every": 5, "patience": 5}
+# Section 4 draws "for each user" a positive and a negative; section 5 treats "each interaction as a positive". Both
+# are the paper, so the validation split decides: ML-1M .298 against .290 for the first, ML-100K .332 against .340.
+SAMPLER_BY_DATASET: Mapping[str, Settings] = {"ml-1m": {"sampler": "user"}}
 # The authors' code, read literally: no I, one drop per step, users drawn uniformly, an evaluation each epoch.
 OFFICIAL_DGCF: Settings = {
     "self_loop": False,
@@ -47,7 +50,7 @@ BASELINE: Settings = {"learning_rate": 1e-3, "l2": 1e-5, "layers": 3}
 BASELINE_BY_DATASET: Mapping[str, Settings] = {"gowalla": {"learning_rate": 1e-4, "l2": 1e-3}}
 
 PRESETS: Mapping[str, str] = {
-    "paper": "the paper's settings, its propagation L + Lc + I, each interaction once an epoch",
+    "paper": "the paper's settings and its propagation L + Lc + I",
     "official-code": "the authors' code, literally: no I, users drawn uniformly, an evaluation each epoch",
     "plain": "the library's own defaults, whatever the dataset",
 }
@@ -62,7 +65,7 @@ def preset_settings(preset: str, model: str, dataset: str) -> dict[str, Any]:
         return {}
     family = family_of(dataset)
     is_dgcf = model.startswith("dgcf")
-    loop = PAPER_LOOP if preset == "paper" else OFFICIAL_LOOP
+    loop = {**PAPER_LOOP, **SAMPLER_BY_DATASET.get(family, {})} if preset == "paper" else OFFICIAL_LOOP
     if not is_dgcf:
         return {**loop, **_width(family), **BASELINE, **BASELINE_BY_DATASET.get(family, {})}
     own = PAPER_DGCF if preset == "paper" else OFFICIAL_DGCF
