@@ -54,7 +54,7 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> Pa
     titles = {"users": snapshot.users.titles, "items": snapshot.items.titles}
     if any(titles.values()):
         members[TITLES] = json.dumps(titles, ensure_ascii=False).encode()
-    return container.write(Path(path), members, overwrite=overwrite)
+    return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS)
 
 
 def _data(snapshot: Snapshot) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -16,12 +16,14 @@ import torch
 from dgcf import __version__
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
-from dgcf.data.catalog import Say
 from dgcf.graph import Propagation
 from dgcf.models.base import Embeddings, GraphModel
 from dgcf.recommend.snapshot import GraphRule, Layers, Rows, Snapshot
 from dgcf.train import Recipe, Run, Trained
 from dgcf.train import load as load_run
+
+if TYPE_CHECKING:
+    from dgcf.data.catalog import Say
 
 
 def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping[str, Any] | None = None) -> Snapshot:

@@ -40,8 +40,13 @@ DAMAGE = (
 )
 
 
-def write(path: Path, members: Mapping[str, bytes], *, overwrite: bool = False) -> Path:
-    """Write a ``.dgcf`` file where the name says so, else a folder; it appears whole or not at all."""
+def write(
+    path: Path, members: Mapping[str, bytes], *, overwrite: bool = False, known: frozenset[str] = frozenset()
+) -> Path:
+    """Write a ``.dgcf`` file where the name says so, else a folder; it appears whole or not at all.
+
+    ``known`` are names that an older folder may have and that go with it when it is replaced.
+    """
     files = {name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in members.items()}
     manifest: dict[str, Any] = {"kind": KIND, "format": FORMAT, "files": files}
     manifest["sha256"] = _own_hash(manifest)
@@ -54,7 +59,7 @@ def write(path: Path, members: Mapping[str, bytes], *, overwrite: bool = False) 
                 # A fixed time: the same recommender gives the same bytes.
                 archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
         return path
-    with whole_folder(path, overwrite=overwrite) as beside:
+    with whole_folder(path, overwrite=overwrite, also=known) as beside:
         for name, data in whole.items():
             (beside / name).write_bytes(data)
     return path

@@ -43,7 +43,7 @@ def _artifact(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
 
 def _arrays(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
     """``users.npy`` and ``items.npy``; in the same order ``user_ids.json``, ``item_ids.json`` and the titles."""
-    with whole_folder(target, overwrite=overwrite) as beside:
+    with whole_folder(target, overwrite=overwrite, also=("user_titles.json", "item_titles.json")) as beside:
         for side in SIDES:
             vocabulary = snapshot.vocabulary(side)
             np.save(beside / f"{side}s.npy", snapshot.rows(side), allow_pickle=False)

@@ -63,7 +63,7 @@ class Names:
         """Ever looser readings of a name, each with the indices that fit it."""
         folded = name.strip().casefold()
         titles = self.vocabulary.titles or ()
-        yield [index for index, title in enumerate(titles) if title.casefold() == folded]
+        yield [index for index, title in enumerate(titles) if title and title.casefold() == folded]
         wanted = bare(name)
         if not wanted:
             return

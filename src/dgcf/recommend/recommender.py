@@ -32,7 +32,7 @@ class Recommender:
 
     >>> from dgcf.data.synthetic import planted
     >>> rec = Recommender("dgcf", layers=2, dim=16, epochs=20, seed=0, device="cpu").fit(planted())
-    >>> rec.recommend("u0", k=3).columns
+    >>> rec.recommend("u00000", k=3).columns
     ['user', 'item', 'rank', 'score', 'title']
     """
 

@@ -1,0 +1,129 @@
+"""Explanations: they add up, and each part is what is missing from the score when that one message is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgcf.data import Dataset
+from dgcf.errors import ConfigError, DataError
+from dgcf.recommend import Recommender, Snapshot
+from dgcf.recommend.picture import draw_bars
+from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, random_dataset, untrained
+
+
+@given(graphs(), st.sampled_from(MODELS))
+def test_parts_add_up_to_the_score(dataset: Dataset, chosen: Any) -> None:
+    rec = Recommender.of(untrained(dataset, chosen[0], **chosen[1]))
+    for user in range(dataset.n_users):
+        for item in range(dataset.n_items):
+            found = rec.explain(user, item)
+            assert found.score == rec.score(user, item)[0]
+            assert abs(found.residual) <= 1e-5 * max(1, abs(found.score))
+            assert sum(found.by_kind.values()) == pytest.approx(found.score, abs=1e-4)
+            assert sum(found.by_layer) == pytest.approx(found.score, abs=1e-4)
+            short = found.top(1)
+            assert sum(part.value for part in short.parts) == pytest.approx(found.score - found.residual, abs=1e-9)
+            assert sum(part.count for part in short.parts) == len(found.parts)
+
+
+def score_without(snapshot: Snapshot, M: Any, user: int, item: int, source: int | None) -> float:
+    """The dense score of (user, item) if the user's row of M lacked ``source``, or if its layer 0 were zero (None)."""
+    assert snapshot.layers is not None
+    row, layers, gates = M[user].copy(), snapshot.layers.embeddings.astype(float), gates_of(snapshot)
+    x = layers[0, user] if source is not None else np.zeros(layers.shape[2])
+    if source is not None:
+        row[source] = 0.0
+    own, row[user] = row[user], 0.0
+    kept = [x]
+    for step in range(len(gates)):
+        x = row @ (gates[step][:, None] * layers[step]) + own * gates[step, user] * x
+        kept.append(x)
+    return float((snapshot.layer_weights(len(gates)) @ np.array(kept)) @ snapshot.item_rows[item])
+
+
+@pytest.mark.parametrize("model", [chosen for chosen in MODELS if chosen[0] != "bpr-mf" and "loss" not in chosen[1]])
+def test_each_part_is_what_its_message_adds(model: tuple[str, dict[str, Any]]) -> None:
+    dataset = random_dataset(7, 8, seed=11, density=0.7)
+    snapshot = untrained(dataset, model[0], **model[1])
+    M = dense_matrix(dataset.train, snapshot)
+    rec = Recommender.of(snapshot)
+    for user, item in ((0, 0), (3, 7), (6, 2)):
+        found = rec.explain(user, item)
+        neighbours = {int(j) for j in np.flatnonzero(M[user]) if j != user}
+        named = {(7 if part.kind == "item" else 0) + int(part.id) for part in found.parts if part.id is not None}
+        assert named == neighbours
+        for part in found.parts:
+            source = None if part.id is None else (7 if part.kind == "item" else 0) + int(part.id)
+            missing = found.score - score_without(snapshot, M, user, item, source)
+            assert part.value == pytest.approx(missing, abs=2e-5)
+        for layer, value in enumerate(found.by_layer):
+            alone = snapshot.layer_weights(len(found.by_layer) - 1)[layer]
+            assert snapshot.layers is not None
+            expected = alone * float(snapshot.layers.embeddings[layer, user] @ snapshot.item_rows[item])
+            assert value == pytest.approx(expected, abs=2e-5)
+
+
+def test_a_stranger_is_explained_with_no_prior() -> None:
+    rec = Recommender.of(untrained(random_dataset(seed=4, density=0.8), epsilon=0.0))
+    found = rec.explain_for([1, 2], 5)
+    assert found.user is None
+    assert found.by_kind["prior"] == 0.0
+    assert {part.id for part in found.parts if part.kind == "item"} == {1, 2}
+    assert abs(found.residual) <= 1e-5 * max(1, abs(found.score))
+    top = rec.recommend_for([1, 2], 9)
+    assert dict(zip(top["item"], top["score"], strict=True))[5] == pytest.approx(found.score)
+
+
+def test_matrix_factorisation_has_nothing_but_the_prior() -> None:
+    found = Recommender.of(untrained(random_dataset(), "bpr-mf")).explain(0, 0)
+    assert [part.kind for part in found.parts] == ["prior"]
+    assert found.parts[0].value == pytest.approx(found.score)
+
+
+def test_an_explanation_can_be_read(fitted: Recommender) -> None:
+    item = fitted.recommend("u00003", 1)["item"][0]
+    found = fitted.explain("u00003", item)
+    liked = [part for part in found.parts if part.kind == "item"]
+    assert [part.value for part in liked] == sorted((part.value for part in liked), reverse=True)
+    mine = fitted.snapshot.train[fitted.snapshot.users.index_of("u00003")]
+    assert {part.id for part in liked} == {fitted.snapshot.items.texts[item] for item in mine}
+    assert f"because you liked {liked[0].title}" in found.text()
+    assert found.text().startswith(f"{found.title}: ")
+    assert found.to_dict()["residual"] == found.residual
+    table = found.top(2).table()
+    assert table.columns == ["kind", "id", "title", "value", "share"]
+    assert sum(table["share"]) == pytest.approx(1, abs=1e-4)
+    assert "<table>" in found._repr_html_()
+
+
+def test_people_like_you_are_counted() -> None:
+    """Of the cross-hop neighbours, those who have the item in training."""
+    dataset = random_dataset(8, 8, seed=9, density=0.8)
+    rec = Recommender.of(untrained(dataset, epsilon=0.0))
+    found = rec.explain(0, 3)
+    alike = [int(part.id) for part in found.parts if part.kind == "user" and part.id is not None]
+    assert found.taken_by == sum(3 in dataset.train[user] for user in alike)
+    assert 0 < found.taken_by < len(alike)
+    assert f"{found.taken_by} of {len(alike)} people like you liked it too" in found.text()
+
+
+def test_the_picture_is_a_picture(fitted: Recommender, tmp_path: Any) -> None:
+    found = fitted.explain("u00003", "i00001")
+    for name, magic in (("why.png", b"\x89PNG"), ("why.svg", b"<?xml"), ("why.pdf", b"%PDF")):
+        assert draw_bars(found, tmp_path / name).read_bytes().startswith(magic)
+    assert found.title in (tmp_path / "why.svg").read_text()
+    with pytest.raises(ConfigError, match=r"cannot be written as '\.docx'"):
+        draw_bars(found, tmp_path / "why.docx")
+
+
+def test_another_architecture_is_not_explained() -> None:
+    from dataclasses import replace
+
+    rec = Recommender.of(replace(untrained(random_dataset()), load_layers=None))
+    with pytest.raises(DataError):
+        rec.explain(0, 0)

@@ -1,0 +1,120 @@
+"""Fold-in against the trained layers, plain loops, and a line that the gates were made from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgcf.data import Dataset
+from dgcf.errors import DataError
+from dgcf.recommend import Snapshot
+from dgcf.recommend.foldin import FoldIn
+from dgcf.recommend.snapshot import Layers, sigmoid
+from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, random_dataset, untrained
+
+GRAPH_MODELS = [chosen for chosen in MODELS if chosen[0] != "bpr-mf"]
+
+
+@given(graphs(), st.sampled_from(GRAPH_MODELS))
+def test_a_known_node_with_its_own_neighbours_gets_its_trained_layers(dataset: Dataset, chosen: Any) -> None:
+    snapshot = untrained(dataset, chosen[0], **chosen[1])
+    folding = FoldIn(snapshot)
+    assert snapshot.layers is not None
+    for side, first, rows in (("user", 0, snapshot.user_rows), ("item", snapshot.n_users, snapshot.item_rows)):
+        for node in range(len(rows)):
+            folded = folding.fold(side, folding.neighbours.met(side, node), node)  # type: ignore[arg-type]
+            stored = snapshot.layers.embeddings[:, first + node]
+            np.testing.assert_allclose(folded.layers, stored, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(folded.ranked, rows[node], rtol=1e-4, atol=1e-5)
+
+
+@given(st.integers(0, 1000), st.sampled_from(GRAPH_MODELS), st.sets(st.integers(0, 10), min_size=1, max_size=6))
+def test_a_stranger_by_plain_loops(seed: int, chosen: Any, likes: set[int]) -> None:
+    """One node more in a dense M whose degrees, all but the new one's, are those of training."""
+    dataset = random_dataset(seed=seed)
+    snapshot = untrained(dataset, chosen[0], **chosen[1])
+    degree = dataset.train.item_degrees
+    mine = np.array([item for item in sorted(likes) if degree[item] > 0], dtype=np.int64)
+    folding = FoldIn(snapshot)
+    folded = folding.fold("user", np.array(sorted(likes), dtype=np.int64))
+    layers, rule = snapshot.layers, snapshot.rule
+    assert layers is not None
+    assert rule is not None
+    R = np.asarray(dataset.train.to_scipy().todense(), dtype=float)
+    n_users, gates, weights = len(R), gates_of(snapshot), np.zeros(sum(R.shape))
+    own = float(rule.self_loop)
+    if len(mine):
+        weights[n_users + mine] = 1 / np.sqrt(len(mine) * degree[mine])
+        for user in range(n_users):
+            shared = R[user, mine].sum()
+            value = shared / np.sqrt(degree[mine].sum() * max((R[user] @ degree), 1.0))
+            weights[user] = value if rule.cross and value > (rule.epsilon or 0) else 0.0
+        diagonal = len(mine) / degree[mine].sum()
+        passes = diagonal > (rule.epsilon or 0) and (diagonal < 1 or not rule.cross_below_one)
+        own += diagonal if rule.cross and passes else 0.0
+    x = np.zeros(6)
+    kept = [x]
+    for layer in range(layers.depth):
+        heard = sum(weights[j] * gates[layer, j] * layers.embeddings[layer, j] for j in range(sum(R.shape)))
+        x = heard + own * folded.gates[layer] * x
+        kept.append(x)
+    np.testing.assert_allclose(folded.layers, kept, rtol=1e-9, atol=1e-12)
+
+
+def test_gates_of_a_stranger_lie_on_the_line_of_its_degree() -> None:
+    """Gates that are made from a line give that line back; the stranger's gate is its value at that degree."""
+    dataset = random_dataset(30, 25, seed=2, density=0.7)
+    snapshot = untrained(dataset, layers=2)
+    assert snapshot.layers is not None
+    degrees = np.concatenate([dataset.train.user_degrees, dataset.train.item_degrees])
+    logits = np.stack([0.3 - 0.5 * np.log1p(degrees), -1.0 + 0.2 * np.log1p(degrees)]).astype(np.float32)
+    planted = replace(snapshot, load_layers=lambda: Layers(snapshot.layers.embeddings, logits))  # type: ignore[union-attr]
+    folding = FoldIn(planted)
+    np.testing.assert_allclose(folding.gate_lines["user"], [[0.3, -0.5], [-1.0, 0.2]], atol=1e-5)
+    likes = np.flatnonzero(dataset.train.item_degrees > 0)[:4]
+    expected = sigmoid(np.array([0.3 - 0.5 * np.log1p(4), -1.0 + 0.2 * np.log1p(4)]))
+    np.testing.assert_allclose(folding.fold("user", likes).gates, expected, atol=1e-5)
+
+
+def test_gates_without_any_spread_of_degrees() -> None:
+    """Everybody has everything: no slope can be told, and the mean gate is taken."""
+    snapshot = untrained(random_dataset(5, 4, density=1e9))
+    assert snapshot.layers is not None
+    assert snapshot.layers.gate_logits is not None
+    line = FoldIn(snapshot).gate_lines["user"]
+    np.testing.assert_allclose(line[:, 1], 0)
+    np.testing.assert_allclose(line[:, 0], snapshot.layers.gate_logits[:, :5].mean(1), rtol=1e-6)
+
+
+def test_new_items_of_a_known_user_move_its_row_as_the_graph_would() -> None:
+    """Against the dense M of the graph with the new pair, where the degrees of all others are put back."""
+    dataset = random_dataset(7, 8, seed=5, density=0.6)
+    snapshot = untrained(dataset, epsilon=0.0)
+    folding = FoldIn(snapshot)
+    user = int(np.argmax(dataset.train.user_degrees))
+    have = folding.neighbours.met("user", user)
+    new = next(i for i in range(8) if i not in have and dataset.train.item_degrees[i] > 0)
+    folded = folding.fold("user", np.union1d(have, [new]), user)
+    assert new in folded.row.across
+    degree = len(have) + 1
+    before = dense_matrix(dataset.train, snapshot)[user, 7 + have]
+    place = np.isin(folded.row.across, have)
+    np.testing.assert_allclose(folded.row.across_weight[place], before * np.sqrt((degree - 1) / degree))
+    assert snapshot.layers is not None
+    np.testing.assert_array_equal(folded.layers[0], snapshot.layers.embeddings[0, user])
+
+
+def test_a_model_without_a_graph_cannot_fold_in() -> None:
+    with pytest.raises(DataError, match="bpr-mf has no graph to fold"):
+        FoldIn(untrained(random_dataset(), "bpr-mf"))
+
+
+def test_a_snapshot_without_layers_cannot_fold_in() -> None:
+    bare: Snapshot = replace(untrained(random_dataset()), load_layers=None)
+    with pytest.raises(DataError, match="no graph to fold"):
+        FoldIn(bare)
