@@ -245,9 +245,8 @@ def prepare_dataset(
         _say_how_it_was_read(dataset)
         for step in dataset.record.get("filters", []):
             if step["pairs"]:
-                say(
-                    f"{step['filter']}: removed {step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
-                )
+                what = f"{step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
+                say(f"{step['filter']}: removed {what}")
         draw(found)
         out.print(f"written to {folder}", soft_wrap=True, markup=False)
 

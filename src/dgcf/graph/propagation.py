@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from dgcf.graph.matrixfree import MatrixFree
 from dgcf.graph.normalize import laplacian
 from dgcf.graph.spec import PropagationSpec
 from dgcf.graph.stored import StoredMatrix
+
+if TYPE_CHECKING:
+    from dgcf.graph.gpu import GpuMatrix
 
 PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -157,6 +161,19 @@ class Propagation:
             drop = None
         result: Tensor = _Propagate.apply(x.to(self.dtype).contiguous(), self.operator, rows, drop)  # type: ignore[no-untyped-call]
         return result.to(x.dtype)
+
+    @property
+    def has_gpu_matrix(self) -> bool:
+        """Whether the fused kernels can take over: a stored matrix on a CUDA device, and Triton at hand."""
+        stored = isinstance(self.operator, StoredMap) and self.dtype == torch.float32
+        return stored and self.device.type == "cuda" and find_spec("triton") is not None
+
+    def gpu_matrix(self) -> GpuMatrix:
+        """The stored matrix as the fused kernels read it."""
+        from dgcf.graph.gpu import GpuMatrix
+
+        assert isinstance(self.operator, StoredMap)
+        return GpuMatrix(self.operator.matrix)
 
     def matrix(self) -> csr_array:
         """M itself in float64, (N, N), without drop-edge: for figures, explanations and tests."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from torch import Tensor, nn
 
 from dgcf.graph import EdgeDrop, Propagation
 from dgcf.random import uniform
+
+if TYPE_CHECKING:
+    from dgcf.graph.gpu import GpuMatrix
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,30 @@ class DropSchedule:
         return EdgeDrop(p=self.p, seed=self.seed, step=self.step, layer=layer if self.per_layer else 0, kind=self.kind)
 
 
+@dataclass(frozen=True)
+class Stack:
+    """A model that is nothing but gated propagation and a read-out, in the terms of the fused GPU kernels.
+
+    ``alpha``: (layers, N) gates, (1, N) if shared, or None; ``mean``: read out the mean of all layers, else the last.
+    """
+
+    layers: int
+    alpha: Tensor | None
+    mean: bool
+
+    def rows(
+        self, layer0: Tensor, matrix: GpuMatrix, rows: Tensor, words: Tensor | None, p: float, storage: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """The final and the layer-0 rows of a batch, differentiable; ``words`` are the draws of drop-edge, if any."""
+        from dgcf.graph.gpustack import DeviceDrop, FusedStack
+
+        drop = None if words is None else DeviceDrop(words, int(p * 2.0**32))
+        found: tuple[Tensor, Tensor] = FusedStack.apply(  # type: ignore[no-untyped-call]
+            layer0, self.alpha, matrix, self.layers, rows, drop, self.mean, storage
+        )
+        return found
+
+
 class GraphModel(nn.Module, ABC):
     """A trainable row per node, ``E⁽⁰⁾`` (N, dim), and a rule that turns them into what is ranked.
 
@@ -81,6 +108,10 @@ class GraphModel(nn.Module, ABC):
 
         ``rows``: (n_rows,) int64 node numbers; ``drop``: the edges left out of this training step.
         """
+
+    def stack(self) -> Stack | None:
+        """The model as a ``Stack``, with gradients to its parameters; None for a model that is more than that."""
+        return None
 
     @torch.no_grad()
     def embed(self, propagation: Propagation | None) -> Embeddings:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from dgcf.config import require_one_of, require_range
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.graph.spec import Cross, Epsilon
-from dgcf.models.base import DropSchedule, GraphModel
+from dgcf.models.base import DropSchedule, GraphModel, Stack
 from dgcf.models.layers import READOUTS, IdentityGates, LocalityGates, Readout, propagate
 from dgcf.models.limits import MAX_DIM, MAX_LAYERS
 
@@ -73,6 +74,11 @@ class DGCF(GraphModel):
             if config.gates == "none"
             else LocalityGates(self.n_nodes, config.layers, shared=config.gates == "shared", seed=seed)
         )
+
+    def stack(self) -> Stack:
+        gates = self.gates
+        alpha = torch.sigmoid(gates.logits) if isinstance(gates, LocalityGates) else None
+        return Stack(self.config.layers, alpha, self.config.readout == "mean")
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None

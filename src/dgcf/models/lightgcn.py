@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dgcf.config import require_one_of, require_range
 from dgcf.graph import Propagation, PropagationSpec
-from dgcf.models.base import DropSchedule, GraphModel
+from dgcf.models.base import DropSchedule, GraphModel, Stack
 from dgcf.models.layers import READOUTS, Readout, propagate
 from dgcf.models.limits import MAX_DIM, MAX_LAYERS
 
@@ -43,6 +43,9 @@ class LightGCN(GraphModel):
     def __init__(self, n_users: int, n_items: int, config: LightGCNConfig, seed: int = 0) -> None:
         super().__init__(n_users, n_items, config.dim, seed)
         self.config = config
+
+    def stack(self) -> Stack:
+        return Stack(self.config.layers, None, self.config.readout == "mean")
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None

@@ -106,6 +106,7 @@ def adam_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str
 
 def fill_adam(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], source: str) -> None:
     """Put back what ``adam_tensors`` took."""
+    capturable = bool(optimizer.defaults.get("capturable"))  # then the number of steps is counted on the device
     for name, parameter in model.named_parameters():
         kinds = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.rpartition(".")[0] == name}
         for kind, value in kinds.items():
@@ -116,6 +117,6 @@ def fill_adam(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mappi
                 )
         if kinds:
             optimizer.state[parameter] = {
-                kind: value.clone() if kind == "step" else value.to(parameter.device, copy=True)
+                kind: value.clone() if kind == "step" and not capturable else value.to(parameter.device, copy=True)
                 for kind, value in kinds.items()
             }

@@ -42,10 +42,13 @@ class TrainConfig:
     """``interaction``: each training pair once an epoch; ``user``: uniform users, one positive each."""
     temperature: float = 0.2
     """τ of the softmax loss: the lower, the more the hardest negatives count."""
+    storage: Literal["float32", "bfloat16"] = "float32"
+    """How a GPU keeps layers and their gradients between products; sums and weights are float32 always."""
     negatives: int | None = None
     """Items a pair is compared with: its own for ``bpr`` (1 unless set), the whole batch's for ``softmax`` (1024)."""
 
     def __post_init__(self) -> None:
+        require_one_of("storage", self.storage, ("float32", "bfloat16"))
         require_one_of("loss", self.loss, LOSSES)
         require_one_of("sampler", self.sampler, SAMPLERS)
         require_one_of("dropout_draws", self.dropout_draws, ("layer", "step"))

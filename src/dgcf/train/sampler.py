@@ -56,11 +56,11 @@ class NonItems:
         self.n_items, self.indptr = pairs.n_items, pairs.indptr
         self.count: Ints = pairs.n_items - pairs.user_degrees
         place = np.arange(len(pairs)) - np.repeat(pairs.indptr[:-1], pairs.user_degrees)
-        self._keys: Ints = pairs.user_idx * (pairs.n_items + 1) + pairs.indices - place
+        self.keys: Ints = pairs.user_idx * (pairs.n_items + 1) + pairs.indices - place
 
     def at(self, users: Ints, rank: Ints) -> Ints:
         """The ``rank``-th (from 0) non-item of each user; shapes broadcast."""
-        below = np.searchsorted(self._keys, users * (self.n_items + 1) + rank, side="right")
+        below = np.searchsorted(self.keys, users * (self.n_items + 1) + rank, side="right")
         return rank + below - self.indptr[users]
 
     def draw(self, users: Ints, per_user: int, seed: int, position: int) -> Ints:
@@ -103,19 +103,26 @@ class Sampler:
             )
         pair_user = pairs.user_idx
         kept = slice(None) if self.skipped_users == 0 else ~full[pair_user]
-        self._pair_user: Ints = pair_user[kept]
-        self._pair_item: Ints = pairs.indices[kept].astype(np.int64)
+        self.pair_user: Ints = pair_user[kept]
+        self.pair_item: Ints = pairs.indices[kept].astype(np.int64)
         self._order: tuple[int, Ints] | None = None
 
     @property
     def n_pairs(self) -> int:
-        return len(self._pair_user)
+        return len(self.pair_user)
 
     @property
     def batches_per_epoch(self) -> int:
         if self.sampling == "user":
             return self.n_pairs // self.batch_size + 1
         return -(-self.n_pairs // self.batch_size)
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """Pairs in each batch of an epoch; the last one of ``interaction`` sampling takes what is left."""
+        if self.sampling == "user":
+            return [self.batch_size] * self.batches_per_epoch
+        return [min(self.batch_size, self.n_pairs - first) for first in range(0, self.n_pairs, self.batch_size)]
 
     @property
     def pairs_per_epoch(self) -> int:
@@ -137,7 +144,7 @@ class Sampler:
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, permutation(self.seed, "shuffle", self.n_pairs, epoch)
         chosen = self._order[1][number * self.batch_size : (number + 1) * self.batch_size]
-        return self._pair_user[chosen], self._pair_item[chosen]
+        return self.pair_user[chosen], self.pair_item[chosen]
 
     def _by_user(self, position: int) -> tuple[Ints, Ints]:
         n = len(self._users)

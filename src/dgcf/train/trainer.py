@@ -15,9 +15,10 @@ from torch import Tensor
 
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DgcfError, did_you_mean
-from dgcf.graph import Propagation
+from dgcf.graph import EdgeDrop, Propagation
 from dgcf.models.base import DropSchedule, Embeddings, GraphModel
 from dgcf.random import bits
+from dgcf.train.captured import CapturedSteps
 from dgcf.train.checkpoint import Checkpoint, adam_tensors, fill_adam, fill_model
 from dgcf.train.config import TrainConfig
 from dgcf.train.losses import bpr, l2_term, sampled_softmax
@@ -83,13 +84,18 @@ class Trainer:
             shared=config.n_negatives if softmax else None,
             seed=seed,
         )
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+        # On a CUDA device Adam counts its steps there, so that a recorded step can be replayed without the host.
+        capturable = self.device.type == "cuda"
+        self.optimizer = torch.optim.Adam(
+            model.parameters(), lr=config.learning_rate, fused=True, capturable=capturable
+        )
         self.stopping = EarlyStopping(config.patience, config.min_epochs)
         self.epoch, self.done = 1, 0  # the epoch in progress, and how many of its batches are done
         self.best: dict[str, Tensor] = {}
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._healthy = torch.ones((), dtype=torch.bool, device=self.device)
         self._drop_seed = int(bits(seed, "edge-dropout", 1)[0] >> 1)
+        self._captured: CapturedSteps | None = None
 
     # -- one step ---------------------------------------------------------------------------------------------------
 
@@ -120,6 +126,33 @@ class Trainer:
         if p == 0:
             return None
         return DropSchedule(p, self._drop_seed, step, per_layer=self.config.dropout_draws == "layer")
+
+    def _steps(self) -> Callable[[int], object]:
+        """What takes a step of the epoch in progress, by its number: a recorded one where the device can, else ours."""
+        if not CapturedSteps.suits(self.model, self.propagation, self.config, self.device):
+            return self._ordinary_step
+        if self._captured is None:
+            assert self.propagation is not None
+            self._captured = CapturedSteps(
+                self.model,
+                self.propagation,
+                self.sampler,
+                self.config,
+                self.optimizer,
+                drop_of=self._edge_drop,
+                total=self._loss,
+                healthy=self._healthy,
+            )
+        self._captured.begin(self.epoch, self.done)
+        return self._captured.run
+
+    def _edge_drop(self, step: int, layer: int) -> EdgeDrop | None:
+        drop = self._drop(step)
+        return None if drop is None else drop.at(layer)
+
+    def _ordinary_step(self, number: int) -> None:
+        batch = self.sampler.batch(self.epoch, number).to(self.device)
+        self._step(batch, self.epoch * self.sampler.batches_per_epoch + number)
 
     def _step(self, batch: Batch, step: int) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -175,9 +208,9 @@ class Trainer:
         batches = self.sampler.batches_per_epoch
         self.observer.epoch_began(self.epoch, self.config.epochs, batches, self.done)
         began, first = time.perf_counter(), self.done
+        take_step = self._steps()
         while self.done < batches:
-            batch = self.sampler.batch(self.epoch, self.done).to(self.device)
-            self._step(batch, self.epoch * batches + self.done)
+            take_step(self.done)
             self.done += 1
             self.observer.batch_done()
             if self.interrupted():
