@@ -1,4 +1,4 @@
-"""Recorded GPU steps train like the CPU: the same batches, the same edges left out, the same weights but for rounding."""
+"""Recorded GPU steps train like the CPU: the same batches, the same edges left out, the same weights up to rounding."""
 
 from __future__ import annotations
 

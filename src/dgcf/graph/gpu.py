@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dgcf.graph.dropedge import GOLDEN
@@ -183,9 +184,19 @@ def layout(offsets: Tensor, device: torch.device, segment: int = SEGMENT) -> Lay
     order = np.argsort(start - end, kind="stable")  # the longest first: the short ones fill the gaps at the end
     long_row = np.flatnonzero(cut)
     long_first = np.concatenate([[0], np.cumsum(counts[cut])])
-    arrays = (row[order], start[order], end[order], slot[order], long_row, long_first)
-    tensors = [torch.from_numpy(array.astype(np.int32)).to(device) for array in arrays]
-    return Layout(*tensors[:6], parts=int(long_first[-1]))
+
+    def there(array: NDArray[np.integer]) -> Tensor:
+        return torch.from_numpy(array.astype(np.int32)).to(device)
+
+    return Layout(
+        row=there(row[order]),
+        start=there(start[order]),
+        end=there(end[order]),
+        slot=there(slot[order]),
+        long_row=there(long_row),
+        long_first=there(long_first),
+        parts=int(long_first[-1]),
+    )
 
 
 class GpuMatrix:
