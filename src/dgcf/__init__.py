@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dgcf.version import __version__
+
 if TYPE_CHECKING:
     from dgcf.recommend import Recommender, load
 
 __all__ = ["Recommender", "__version__", "load"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

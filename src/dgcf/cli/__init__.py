@@ -32,7 +32,7 @@ def application() -> typer.Typer:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from dgcf import __version__
+        from dgcf.version import __version__
 
         typer.echo(f"dgcf {__version__}")
         raise typer.Exit

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from dgcf import __version__
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.graph import Propagation
@@ -21,6 +20,7 @@ from dgcf.models.base import Embeddings, GraphModel
 from dgcf.recommend.snapshot import GraphRule, Layers, Rows, Snapshot
 from dgcf.train import Recipe, Run, Trained
 from dgcf.train import load as load_run
+from dgcf.version import __version__
 
 if TYPE_CHECKING:
     from dgcf.data.catalog import Say

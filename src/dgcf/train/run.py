@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from dgcf import __version__
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.files import whole_file, whole_folder
 from dgcf.random import key_of
 from dgcf.train.checkpoint import Checkpoint
 from dgcf.train.recipe import Recipe, resolve
+from dgcf.version import __version__
 
 FORMAT = 1
 LAST, BEST = "last.safetensors", "best.safetensors"
