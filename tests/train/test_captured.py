@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 
@@ -15,11 +17,12 @@ from dgcf.train.trainer import Trainer
 gpu = pytest.mark.gpu
 
 
-def test_an_epoch_on_a_device_is_the_samplers_epoch() -> None:
+@pytest.mark.parametrize("sampling", ["interaction", "user"])
+def test_an_epoch_on_a_device_is_the_samplers_epoch(sampling: Literal["interaction", "user"]) -> None:
     """On any device, the CPU included: whole epochs are the batches of the sampler, end to end."""
     from dgcf.train.captured import DeviceSampler
 
-    sampler = Sampler(load("planted").train, 128, per_pair=2, seed=3)
+    sampler = Sampler(load("planted").train, 128, per_pair=2, seed=3, sampling=sampling)
     users, positives, negatives = DeviceSampler(sampler, torch.device("cpu")).epoch(4)
     batches = [sampler.batch(4, number) for number in range(sampler.batches_per_epoch)]
     assert torch.equal(users, torch.cat([batch.users for batch in batches]))

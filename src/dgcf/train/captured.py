@@ -25,9 +25,10 @@ WARM_UP = 2
 
 
 class DeviceSampler:
-    """A sampler's epochs as whole tensors on a device: the host gives random bits, the device does the rest.
+    """A sampler's epochs as whole tensors on a device: the same batches as ``Sampler.batch``, end to end.
 
-    ``interaction`` sampling with a pair's own negatives only: the same batches as ``Sampler.batch``, end to end.
+    For ``interaction`` sampling the host gives random bits and the device does the rest; batches by ``user`` are drawn on
+    the host and sent together. A pair's own negatives only, not shared ones.
     """
 
     def __init__(self, sampler: Sampler, device: torch.device) -> None:
@@ -41,6 +42,11 @@ class DeviceSampler:
     def epoch(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
         """``users`` (n,), ``positives`` (n,) and ``negatives`` (n, per_pair) of an epoch, batch after batch."""
         sampler = self.sampler
+        if sampler.sampling == "user":
+            drawn_here = [sampler.batch(epoch, number) for number in range(sampler.batches_per_epoch)]
+            columns = ("users", "positives", "negatives")
+            users, positives, negatives = (torch.cat([getattr(b, name) for b in drawn_here]) for name in columns)
+            return users.to(self.device), positives.to(self.device), negatives.to(self.device)
         words = bits(sampler.seed, "shuffle", sampler.n_pairs, epoch) ^ np.uint64(1 << 63)  # unsigned order, signed
         order = torch.sort(torch.from_numpy(words.view(np.int64)).to(self.device), stable=True).indices
         users, positives = self.user[order], self.item[order]
@@ -76,7 +82,7 @@ class CapturedSteps:
         self.model, self.config, self.sampler, self.optimizer = model, config, sampler, optimizer
         self.matrix, self.drop_of, self.total, self.healthy = propagation.gpu_matrix(), drop_of, total, healthy
         self.batches = DeviceSampler(sampler, total.device)
-        n, device = sampler.n_pairs, total.device
+        n, device = sum(sampler.batch_sizes), total.device
         self.users = torch.zeros(n, dtype=torch.int64, device=device)
         self.positives = torch.zeros(n, dtype=torch.int64, device=device)
         self.negatives = torch.zeros(n, sampler.per_pair, dtype=torch.int64, device=device)
@@ -96,7 +102,6 @@ class CapturedSteps:
             and propagation.has_gpu_matrix
             and model.stack() is not None
             and config.loss == "bpr"
-            and config.sampler == "interaction"
         )
 
     def _stack(self) -> Stack:
