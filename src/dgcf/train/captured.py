@@ -27,8 +27,8 @@ WARM_UP = 2
 class DeviceSampler:
     """A sampler's epochs as whole tensors on a device: the same batches as ``Sampler.batch``, end to end.
 
-    For ``interaction`` sampling the host gives random bits and the device does the rest; batches by ``user`` are drawn on
-    the host and sent together. A pair's own negatives only, not shared ones.
+    For ``interaction`` sampling the host gives random bits and the device does the rest; batches by ``user`` are drawn
+    on the host and sent together. A pair's own negatives only, not shared ones.
     """
 
     def __init__(self, sampler: Sampler, device: torch.device) -> None:
