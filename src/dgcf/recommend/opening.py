@@ -55,9 +55,12 @@ def _of_run(run: Path, data: Any, say: Callable[[str], None] | None) -> Snapshot
         say(f"making a recommender of {run}, once")
     snapshot = from_run(Run.open(run), data, say)
     snapshot = replace(snapshot, about={**snapshot.about, "weights": weights})
-    with contextlib.suppress(DgcfError):  # a folder that cannot be written to is no reason not to recommend
+    try:
         artifact.save(snapshot, kept, overwrite=True)
-    return snapshot
+    except DgcfError:  # a folder that cannot be written to is no reason not to recommend
+        return snapshot
+    del snapshot  # the file's holds no layers until they are asked for
+    return artifact.load(kept)
 
 
 def _hash(file: Path) -> str | None:

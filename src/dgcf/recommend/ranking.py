@@ -19,7 +19,8 @@ from dgcf.recommend.snapshot import Floats, Indices, Rows
 
 _BLOCK_SCORES = 2**22  # scores held at once: 16 MiB, which a core's caches and BLAS both like
 _RESCORED = 2**21  # numbers gathered at once while candidates are scored again
-_DIRECT_ITEMS = 512
+_DIRECT_ITEMS = 512  # so few are looked at one by one
+_FEW = 2  # queries that are not worth a threaded product
 
 
 class Ranked(NamedTuple):
@@ -45,10 +46,14 @@ class Catalogue:
     @cached_property
     def columns(self) -> Rows:
         """(dim, padded): transposed, and filled up to whole groups, once for all products."""
-        padded = -(-len(self.rows) // self.groups) * self.groups
-        columns = np.zeros((self.rows.shape[1], padded), dtype=np.float32)
+        columns = np.zeros((self.rows.shape[1], self.padded), dtype=np.float32)
         columns[:, : len(self.rows)] = self.rows.T
         return columns
+
+    @property
+    def padded(self) -> int:
+        """The number of items, filled up to whole groups."""
+        return -(-len(self.rows) // self.groups) * self.groups
 
     @cached_property
     def groups(self) -> int:
@@ -60,6 +65,17 @@ class Catalogue:
     def longest(self) -> float:
         """The greatest length of a row, which bounds the rounding error of any score."""
         return float(np.sqrt(np.square(self.rows, dtype=np.float64).sum(1).max(initial=0.0)))
+
+    def scores(self, queries: Rows, out: Rows) -> None:
+        """Write ``⟨q, e⟩`` in float32 into ``out`` (n, padded), and −∞ where it is filled up."""
+        n_items = len(self.rows)
+        if len(queries) <= _FEW:
+            # One query is too little work to share: on a busy machine BLAS waits longer for its threads than it works.
+            for query, row in zip(queries, out, strict=True):
+                np.einsum("d,nd->n", query, self.rows, out=row[:n_items])
+        else:
+            np.matmul(queries, self.columns, out=out)
+        out[:, n_items:] = -np.inf
 
     def slack(self, queries: Rows) -> Floats:
         """(n,) how far float32 scores of each query may lie from exact ones: ``γ_d ‖q‖ ‖e‖`` with room to spare."""
@@ -86,12 +102,12 @@ class NumpyRanker:
         n_items = len(catalogue.rows)
         block = max(1, _BLOCK_SCORES // max(n_items, 1))
         slack = catalogue.slack(queries)
-        buffer = np.empty((min(block, len(queries)), catalogue.columns.shape[1]), dtype=np.float32)
+        buffer = np.empty((min(block, len(queries)), catalogue.padded), dtype=np.float32)
         found = []
         for start in range(0, len(queries), block):
             stop = min(start + block, len(queries))
-            scores = np.matmul(queries[start:stop], catalogue.columns, out=buffer[: stop - start])
-            scores[:, n_items:] = -np.inf
+            scores = buffer[: stop - start]
+            catalogue.scores(queries[start:stop], scores)
             hide(scores, hidden, start, stop)
             part = _above(scores, catalogue.groups, k, slack[start:stop])
             found.append(Candidates(part.query + start, part.item))

@@ -1,0 +1,49 @@
+"""From a trained model to a snapshot: what the model ranks, and no claim that its layers do not bear out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dgcf.errors import DataError
+from dgcf.models import Embeddings
+from dgcf.recommend import Recommender
+from dgcf.recommend.capture import capture
+from dgcf.train import build, resolve
+from tests.recommend.conftest import MODELS, random_dataset, untrained
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_layers_read_out_as_what_is_ranked(model: tuple[str, dict[str, Any]]) -> None:
+    snapshot = untrained(random_dataset(), model[0], **model[1])
+    assert snapshot.layers is not None
+    rows = np.einsum("l,lnd->nd", snapshot.layer_weights(snapshot.layers.depth), snapshot.layers.embeddings)
+    if snapshot.cosine:
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows[: snapshot.n_users], snapshot.user_rows, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(rows[snapshot.n_users :], snapshot.item_rows, rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_that_ranks_otherwise_keeps_ranking_and_claims_nothing_more() -> None:
+    """Embeddings that are no sum of layers, as another architecture would give."""
+    dataset = random_dataset()
+    recipe = resolve("dgcf", preset="plain", settings={"dim": 4})
+    model, propagation = build(dataset, recipe)
+    other = Embeddings(torch.ones(dataset.n_users, 4), torch.arange(dataset.n_items * 4).reshape(-1, 4).float())
+    rec = Recommender.of(capture(model, propagation, other, dataset, recipe, {}))
+    assert rec.recommend(0, 3, exclude_seen=False)["item"] == [10, 9, 8]
+    with pytest.raises(DataError, match="not sums over layers|no graph to fold"):
+        rec.explain(0, 0)
+    with pytest.raises(DataError, match="no graph to fold"):
+        rec.recommend_for([0])
+
+
+def test_everything_that_is_known_of_a_user_is_seen() -> None:
+    dataset = random_dataset(seed=3)
+    snapshot = untrained(dataset)
+    assert len(dataset.test) > 0
+    assert len(snapshot.seen) == len(dataset.train) + len(dataset.test)
+    assert snapshot.train is dataset.train
