@@ -50,15 +50,19 @@ class TestContract:
 
     @pytest.mark.parametrize("readout", ["mean", "last"])
     @pytest.mark.parametrize("dropout", [0.0, 0.4])
-    def test_rows_are_those_of_the_whole_to_the_last_bit(self, name: str, readout: str, dropout: float) -> None:
+    @pytest.mark.parametrize("n_rows", [1, 20, 90])
+    def test_rows_are_those_of_the_whole_to_the_last_bit(
+        self, name: str, readout: str, dropout: float, n_rows: int
+    ) -> None:
+        """Few rows are cut out of the last layer, many are taken from all of it."""
         model, propagation = build(name, random_matrix(1, 40, 60), dim=16, readout=readout)
         drop = DropSchedule(dropout, seed=3, step=5)
-        rows = torch.tensor(permutation(2, "test/rows", 100)[:31])
+        rows = torch.tensor(permutation(2, "test/rows", 100)[:n_rows])
         assert torch.equal(model(propagation, rows=rows, drop=drop), model(propagation, drop=drop)[rows])
 
     def test_gradient_through_rows_is_that_of_the_whole(self, name: str) -> None:
         model, propagation = float64(*build(name, random_matrix(1, 20, 30)))
-        rows = torch.tensor([0, 7, 21, 49])
+        rows = torch.tensor([0, 7, 21, 49])  # of 50: few enough to be cut out
         weights = torch.arange(16.0, dtype=torch.float64).reshape(4, 4)
         gradients = []
         for final in (model(propagation, rows=rows), model(propagation)[rows]):

@@ -8,12 +8,15 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from dgcf.graph import Propagation
+from dgcf.graph import EdgeDrop, Propagation
 from dgcf.models.base import DropSchedule, xavier_uniform
 
 Readout = Literal["mean", "last"]
 READOUTS: tuple[Readout, ...] = ("mean", "last")
 Gate = Callable[[int, Tensor], Tensor]
+# Rows of a sparse matrix must be cut out of it before they can be multiplied. Up to about this share of rows it pays
+# (Gowalla, 27 %: 15 ms against 40 for a layer and its adjoint), above it does not (ML-100K, 81 %: 1.5 against 0.8).
+WORTH_CUTTING = 0.3
 
 
 class LocalityGates(nn.Module):
@@ -57,16 +60,30 @@ def propagate(
 ) -> Tensor:
     """``E⁽ˡ⁾ = M (α⁽ˡ⁾ ⊙ E⁽ˡ⁻¹⁾)`` for l = 1 … layers, then the mean of ``E⁽⁰⁾ … E⁽ᴸ⁾`` or ``E⁽ᴸ⁾`` alone.
 
-    ``x``: E⁽⁰⁾, (N, dim). With ``rows`` the last layer is computed for those rows only. Their values are the same
-    to the last bit: each row of M x is summed on its own, and the layers are added in the same order.
+    ``x``: E⁽⁰⁾, (N, dim). With ``rows`` the last layer is computed for those rows only, wherever that is less work.
+    Their values are the same to the last bit: each row of M x is summed on its own, and the layers are added in the
+    same order.
     """
     total = x
-    for layer in range(layers):
-        last = layer == layers - 1
-        inner = x if gate is None else gate(layer, x)
-        x = propagation.apply(inner, rows=rows if last else None, drop=None if drop is None else drop.at(layer))
-        if last and rows is not None:
-            # Summed first and gathered once: the adjoint of a gather fills a whole (N, dim) matrix.
-            total = total.index_select(0, rows)
+    for layer in range(layers - 1):
+        x = propagation.apply(_gated(gate, layer, x), drop=_drawn(drop, layer))
         total = total + x
-    return x if readout == "last" else total / (layers + 1)
+    inner, drawn = _gated(gate, layers - 1, x), _drawn(drop, layers - 1)
+    if rows is None:
+        x = propagation.apply(inner, drop=drawn)
+    else:
+        # Summed first and gathered once: the adjoint of a gather fills a whole (N, dim) matrix.
+        total = total.index_select(0, rows)
+        if len(rows) <= WORTH_CUTTING * propagation.n_nodes:
+            x = propagation.apply(inner, rows=rows, drop=drawn)
+        else:
+            x = propagation.apply(inner, drop=drawn).index_select(0, rows)
+    return x if readout == "last" else (total + x) / (layers + 1)
+
+
+def _gated(gate: Gate | None, layer: int, x: Tensor) -> Tensor:
+    return x if gate is None else gate(layer, x)
+
+
+def _drawn(drop: DropSchedule | None, layer: int) -> EdgeDrop | None:
+    return None if drop is None else drop.at(layer)
