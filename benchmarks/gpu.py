@@ -136,8 +136,8 @@ def product_against_bytes(folder: Path) -> str:
     """``M x`` on Gowalla's filtered graph, d 128: the bytes that must move, and what the memory gives.
 
     Counted per stored entry: one row of x (512 B in float32), its index, value and draw (12 B). The rows come from the
-    L2 cache for the most part, so the rate may exceed that of the HBM. ``index_select`` gathers the same rows and writes
-    them out: what the same product costs when the sum is not taken on the way.
+    L2 cache for the most part, so the rate may exceed that of the HBM. ``index_select`` gathers the same rows and
+    writes them out: what the same product costs when the sum is not taken on the way.
     """
     dataset = Dataset.load(folder / "gowalla")
     propagation = build_propagation(dataset.train.to_scipy(), DGCFConfig(epsilon=0.004).spec()).to(device="cuda")
