@@ -154,6 +154,20 @@ def test_what_is_no_run_is_one_sentence(refused: Any, verb: list[str], tmp_path:
     assert "neither a recommender nor a run" in refused(name, tmp_path, *words)
 
 
+def test_embeddings_go_where_they_are_asked_or_beside(dgcf_json: Any, run: Path, tmp_path: Path) -> None:
+    assert dgcf_json("export", run, cwd=tmp_path)["out"] == "run-embeddings"
+    assert {file.name for file in (tmp_path / "run-embeddings").iterdir()} >= {
+        "users.npy",
+        "items.npy",
+        "item_ids.json",
+    }
+    told = dgcf_json("export", run, "--to", "parquet", "--out", "tables", cwd=tmp_path)
+    assert (told["users"], told["items"], told["dim"]) == (150, 160, 16)
+    assert duckdb.sql(f"SELECT count(*) FROM '{tmp_path}/tables/items.parquet'").fetchall() == [(160,)]
+    dgcf_json("export", run, "--to", "dgcf", cwd=tmp_path)
+    assert len(dgcf_json("recommend", tmp_path / "run.dgcf", "--user", "u00001", "-k", "2")["recommendations"]) == 2
+
+
 def test_options_that_do_not_go_together(refused: Any, run: Path) -> None:
     assert "name one thing" in refused("similar", run)
     assert "name one thing" in refused("similar", run, "--item", "i00001", "--user", "u00001")

@@ -35,7 +35,7 @@ def test_a_model_that_ranks_otherwise_keeps_ranking_and_claims_nothing_more() ->
     other = Embeddings(torch.ones(dataset.n_users, 4), torch.arange(dataset.n_items * 4).reshape(-1, 4).float())
     rec = Recommender.of(capture(model, propagation, other, dataset, recipe, {}))
     assert rec.recommend(0, 3, exclude_seen=False)["item"] == [10, 9, 8]
-    with pytest.raises(DataError, match="not sums over layers|no graph to fold"):
+    with pytest.raises(DataError, match="no graph to fold"):
         rec.explain(0, 0)
     with pytest.raises(DataError, match="no graph to fold"):
         rec.recommend_for([0])

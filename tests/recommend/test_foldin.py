@@ -118,3 +118,15 @@ def test_a_snapshot_without_layers_cannot_fold_in() -> None:
     bare: Snapshot = replace(untrained(random_dataset()), load_layers=None)
     with pytest.raises(DataError, match="no graph to fold"):
         FoldIn(bare)
+
+
+@pytest.mark.slow
+@pytest.mark.data("deoscirec/ml-100k")
+def test_quality_on_movielens() -> None:
+    """One draw of the benchmark: its means over five draws are in docs/recommend.md."""
+    from benchmarks.foldin import mean_of, measure
+
+    found = mean_of([measure("deoscirec/ml-100k", "dgcf", {"dim": 64, "epochs": 100}, "cpu", 0)])
+    assert found["overlap"] >= 0.75
+    assert found["fold-in / popularity"] >= 1.4
+    assert found["fold-in / trained"] >= 0.85  # 120 users: ±.06 from draw to draw

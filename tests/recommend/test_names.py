@@ -21,6 +21,7 @@ TITLES = {
     "10": "",
     "11": "Postino, Il (1994)",
     "12": "???",
+    "13": "Lion King II: Simba's Pride, The (1998)",
 }
 names = Names(Vocabulary.from_ids("item", TITLES).with_titles(TITLES))
 

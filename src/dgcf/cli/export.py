@@ -17,7 +17,10 @@ def register(root: typer.Typer) -> None:
 
 def export_run(
     run: RunOrArtifact,
-    target: Annotated[Path, typer.Option("--out", "-o", help="The file or folder to write.", show_default=False)],
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The file or folder to write.", show_default="here, named after RUN"),
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option(help="npy, parquet, faiss or dgcf; by default from the name of --out.", show_default=False),
@@ -33,6 +36,9 @@ def export_run(
     """
     from dgcf.recommend.export import export
 
+    if target is None:
+        name = run.resolve().name.removesuffix(".dgcf")
+        target = Path(name + {"dgcf": ".dgcf", "faiss": ".faiss"}.get(to or "", "-embeddings"))
     rec = opened(run, data)
     with progress(f"writing {target}"):
         result = export(rec.snapshot, target, to, overwrite=overwrite)
