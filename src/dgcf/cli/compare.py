@@ -56,14 +56,13 @@ def compare_runs(
     }
 
     def show() -> None:
-        table = Table(
-            "metric", "first", "second", "difference", "95 % interval", "p (t)", "p (permutation)", "p (Holm)"
-        )
+        table = Table("metric", "first", "second", "difference", "95 % interval", "p", "p (Holm)")
         for c in found:
             interval = f"{c.interval[0]:+.4f} … {c.interval[1]:+.4f}"
-            tests = (f"{p:.4g}" for p in (c.p_t, c.p_permutation, c.p_holm))
-            table.add_row(c.metric, f"{c.first:.4f}", f"{c.second:.4f}", f"{c.difference:+.4f}", interval, *tests)
+            told = f"{c.first:.4f}", f"{c.second:.4f}", f"{c.difference:+.4f}", interval
+            table.add_row(c.metric, *told, f"{c.p_permutation:.2g}", f"{c.p_holm:.2g}")
         out.print(table)
-        out.print(f"first: {first}\nsecond: {second}\nmask {mask}, {ours.users_evaluated:,} users", markup=False)
+        out.print(f"first: {first}\nsecond: {second}", markup=False, soft_wrap=True)
+        out.print(f"test, mask {mask}, {ours.users_evaluated:,} users; p of the paired permutation test", markup=False)
 
     emit(result, as_json, show)
