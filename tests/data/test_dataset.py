@@ -19,7 +19,7 @@ from dgcf.data import Dataset, load
 from dgcf.data.prepare import prepare
 from dgcf.errors import DataError
 
-raw_ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+raw_ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8).filter(str.strip)
 
 
 def same(one: Dataset, other: Dataset) -> bool:

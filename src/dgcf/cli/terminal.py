@@ -74,11 +74,13 @@ def progress(what: str, total: float | None = None) -> Iterator[Callable[[float,
 
 
 class Verbs(TyperGroup):
-    """The group of all verbs; it hears Ctrl-C before typer, which would leave without a word."""
+    """The group of all verbs: our own errors become one sentence, and Ctrl-C too (typer would leave without a word)."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except DgcfError as problem:
+            raise typer.Exit(fail(str(problem), 1)) from None
         except KeyboardInterrupt:
             raise typer.Exit(fail(STOPPED, 130)) from None
 
@@ -92,8 +94,6 @@ def run(app: typer.Typer) -> None:
     try:
         code = typer.main.get_command(app).main(standalone_mode=False)
         sys.stdout.flush()
-    except DgcfError as problem:
-        code = fail(str(problem), 1)
     except OSError as problem:
         # Whoever read our output may have gone (`… | head`), or its disk is full; either way nobody reads the rest.
         gone = isinstance(problem, BrokenPipeError)
