@@ -61,11 +61,9 @@ def recommend(
     Example: `dgcf recommend runs/ml-100k-dgcf-seed0 --items "Toy Story" --items "Aladdin" --why`
     """
     if everybody:
-        if target is None:
-            raise ConfigError("--all writes a file; name it with --out, such as --out recommendations.parquet.")
         if user is not None or items or only or exclude or why:
             raise ConfigError("--all goes with -k, --out and --seen; leave out the options for one person.")
-        _everybody(opened(run, data), k, target, seen, overwrite, as_json)
+        _everybody(run, data, k, target, seen, overwrite, as_json)
         return
     if target is not None:
         raise ConfigError("--out goes with --all; for one person, use --json and the shell.")
@@ -75,8 +73,7 @@ def recommend(
     if items:
         table = rec.recommend_for(items, k, user=user, exclude_seen=not seen, candidates=only, exclude=exclude)
     else:
-        assert user is not None
-        table = rec.recommend(user, k, exclude_seen=not seen, items=only, exclude=exclude)
+        table = rec.recommend(user or "", k, exclude_seen=not seen, items=only, exclude=exclude)
     _answer(rec, table, user, items, why, as_json)
 
 
@@ -133,9 +130,14 @@ def draw(rows: list[dict[str, Any]], heading: str, why: bool = False) -> RichTab
     return table
 
 
-def _everybody(rec: Recommender, k: int, target: Path, seen: bool, overwrite: bool, as_json: bool) -> None:
+def _everybody(
+    run: Path, data: str | None, k: int, target: Path | None, seen: bool, overwrite: bool, as_json: bool
+) -> None:
     from dgcf.recommend.batch import Batch
 
+    if target is None:
+        raise ConfigError("--all writes a file; name it with --out, such as --out recommendations.parquet.")
+    rec = opened(run, data)
     began = time.perf_counter()
     with progress(f"recommending to {rec.snapshot.n_users:,} users", rec.snapshot.n_users) as update:
         result = Batch(rec.snapshot, k, exclude_seen=not seen).write(target, overwrite=overwrite, update=update)
