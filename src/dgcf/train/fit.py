@@ -96,10 +96,8 @@ def train(
         )
         _continue(trainer, run, watcher)
         reason = trainer.fit()
-    if run is not None:
-        note = draw_curves(run.metrics(), recipe.train.metric, run.path / "curves.png")
-        if note:
-            watcher.note(note)
+    if run is not None and (note := draw_curves(run.metrics(), recipe.train.metric, run.path / "curves.png")):
+        watcher.note(note)
     return _outcome(trainer, recipe, reason, run, time.perf_counter() - began)
 
 

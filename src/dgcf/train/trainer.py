@@ -75,15 +75,7 @@ class Trainer:
         self.propagation = propagation
         self.config, self.seed, self.validate = config, seed, validate
         self.observer, self.keeper, self.interrupted = observer or Observer(), keeper, interrupted
-        softmax = config.loss == "softmax"
-        self.sampler = Sampler(
-            pairs,
-            config.batch_size,
-            sampling=config.sampler,
-            per_pair=1 if softmax else config.n_negatives,
-            shared=config.n_negatives if softmax else None,
-            seed=seed,
-        )
+        self.sampler = sampler_for(pairs, config, seed)
         # On a CUDA device Adam counts its steps there, so that a recorded step can be replayed without the host.
         capturable = self.device.type == "cuda"
         self.optimizer = torch.optim.Adam(
@@ -310,6 +302,19 @@ class Trainer:
         self.epoch, self.done = int(checkpoint.about["epoch"]), int(checkpoint.about["done"])
         self._loss.fill_(float(checkpoint.about["loss"]))
         self.stopping.restore(checkpoint.about["stopping"])
+
+
+def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
+    """The batches that the settings ask for: a softmax shares its negatives, BPR has its own for each pair."""
+    softmax = config.loss == "softmax"
+    return Sampler(
+        pairs,
+        config.batch_size,
+        sampling=config.sampler,
+        per_pair=1 if softmax else config.n_negatives,
+        shared=config.n_negatives if softmax else None,
+        seed=seed,
+    )
 
 
 def _gathered(rows: Tensor, place: Tensor) -> Tensor:
