@@ -6,7 +6,10 @@ ifneq ($(wildcard ../shared/data),)
 export DGCF_DATA_HOME ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow lint format docs bench clean
+# Threads that wait by spinning make training many times slower on a busy machine.
+export OMP_WAIT_POLICY ?= passive
+
+.PHONY: demo test test-slow lint format docs clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
