@@ -59,7 +59,7 @@ def _refuse_existing(target: Path, overwrite: bool) -> None:
     if target.exists() and not target.is_dir():
         raise DataError(f"{target} is a file, expected a folder to write; choose another name.")
     if not overwrite and target.is_dir() and any(target.iterdir()):
-        raise DataError(f"{target} exists already; choose another name or pass --overwrite to replace it.")
+        raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite, overwrite=True).")
 
 
 def _move_folder(beside: Path, target: Path, overwrite: bool, ours: set[str]) -> None:
@@ -79,6 +79,25 @@ def _move_folder(beside: Path, target: Path, overwrite: bool, ours: set[str]) ->
             beside.rename(target)
         finally:
             shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def sole_use(folder: Path) -> Iterator[None]:
+    """Keep a folder to this process while it works there; another one is refused. A killed process lets go of it."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: nobody is told
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{folder} is in use by another process; wait for it, or stop it first.") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -209,3 +209,53 @@ def test_the_papers_settings_reach_the_marks_on_ml_100k(
     found = dgcf_json(*words, timeout=1500)
     assert found["test"]["recall@20"] >= mark
     assert (found["mask"], found["users_evaluated"]) == ("train", 859)
+
+
+def test_what_can_be_refused_is_refused_before_training(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "x").touch()
+    (tmp_path / "sd" / "seed-1").mkdir(parents=True)
+    (tmp_path / "sd" / "seed-1" / "run.json").write_text("{}")
+    (tmp_path / "one.csv").write_text("user,item\na,x\n")
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "train.csv").write_text("user,item\na,x\nb,y\n")
+    quick = ("--preset", "plain", "--set", "epochs=2")
+    for words, sentence in (
+        (("planted", "--mask", "bla", "--out", "m"), "the mask is 'bla'"),
+        (("planted", "--out", "junk"), "taken by something that is no run"),
+        (("planted", "--seeds", "2", "--out", "sd"), "seed-1 holds a run already"),
+        (("half", "--out", "h"), "no file to test on"),
+    ):
+        assert sentence in refused("train", *words, *quick, cwd=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["half", "junk", "one.csv", "sd"]
+    assert [path.name for path in (tmp_path / "sd").iterdir()] == ["seed-1"]
+
+
+def test_a_start_that_fails_leaves_no_folder_in_the_way(dgcf: Any, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("user,item\na,x\n")
+    for _ in range(2):
+        done = dgcf("train", "one.csv", "--preset", "plain", "--out", "one", cwd=tmp_path)
+        assert done.returncode == 1
+        assert "nothing to compare" in done.stderr
+        assert not (tmp_path / "one").exists()
+
+
+def test_a_run_folder_has_one_process_at_a_time(refused: Any, tmp_path: Path) -> None:
+    words = ["train", "planted", "--preset", "plain", "--set", "patience=0", "--out", "run"]
+    process = subprocess.Popen([sys.executable, "-m", "dgcf", *words], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        while not (tmp_path / "run" / "metrics.jsonl").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        done = subprocess.run(
+            [sys.executable, "-m", "dgcf", "train", "--resume", "run"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "run is in use by another process" in done.stderr
+    finally:
+        process.kill()
+        process.wait()

@@ -54,6 +54,12 @@ def test_a_user_is_split_by_ratio_with_rounding_and_keeps_a_training_pair(
         assert all(abs(size - n * ratio) <= 1 for size, ratio in zip(sizes, ratios, strict=True))
 
 
+def test_rounding_leaves_nobody_without_validation_who_can_spare_a_pair() -> None:
+    rows = [(user, item) for user in range(40) for item in range(8)]
+    made = prepare(pd.DataFrame(rows, columns=["user", "item"]))
+    assert [len(made.split(name)) for name in SPLITS] == [40 * 6, 40, 40]
+
+
 def test_nothing_of_the_future_is_trained_on() -> None:
     frame = frame_of()
     time = {(u, i): t for u, i, t in frame.itertuples(index=False)}

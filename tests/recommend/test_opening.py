@@ -82,7 +82,7 @@ def test_another_dataset_is_refused(run: Path, tmp_path: Path) -> None:
     mine = tmp_path / "run"
     shutil.copytree(run, mine)
     (mine / "recommender.dgcf").unlink(missing_ok=True)
-    with pytest.raises(ConfigError, match="cannot go on: dataset planted"):
+    with pytest.raises(ConfigError, match="was trained otherwise: dataset planted"):
         dgcf.load(mine, data="checkerboard")
 
 

@@ -40,6 +40,13 @@ def test_a_known_user_gets_unseen_items_of_the_tastes_it_has(fitted: Recommender
     assert np.mean(right) > 0.6
 
 
+def test_where_every_candidate_is_excluded_the_list_is_empty_and_says_so(fitted: Recommender) -> None:
+    for words in ({"items": ["i00001"], "exclude": ["i00001"]}, {"exclude": fitted.snapshot.vocabulary("item").texts}):
+        table = fitted.recommend("u00000", 5, **words)
+        assert list(table["item"]) == []
+        assert "as few as 0 are left" in table.notes[0]
+
+
 def test_seen_items_come_back_if_asked(fitted: Recommender, films: Dataset) -> None:
     table = fitted.recommend("u00000", 160, exclude_seen=False)
     assert set(table["item"]) == set(films.items.texts)

@@ -28,7 +28,10 @@ def explain(
     ] = None,
     top: Annotated[int, typer.Option(help="Greatest parts of each kind to show, the rest as one; 0 shows all.")] = 0,
     plot: Annotated[bool, typer.Option("--plot", help="Also draw the parts as bars, into --out.")] = False,
-    target: Annotated[Path, typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf.")] = Path("why.png"),
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf; implies --plot.", show_default="why.png"),
+    ] = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -42,13 +45,14 @@ def explain(
         raise ConfigError(f"--top is {top}; give a whole number from 0 on.")
     rec = opened(run, data)
     found = rec.explain_for(items, item, user=user) if items else rec.explain(user or "", item)
-    if plot:
+    picture = target or (Path("why.png") if plot else None)
+    if picture is not None:
         from dgcf.recommend.picture import draw_bars
 
-        draw_bars(found, target)
+        draw_bars(found, picture)
     shown = found.top(top) if top else found
-    picture = target if plot else None
-    emit(shown.to_dict() | {"plot": str(target) if plot else None}, as_json, lambda: _draw(found, top or 5, picture))
+    result = shown.to_dict() | {"plot": None if picture is None else str(picture)}
+    emit(result, as_json, lambda: _draw(found, top or 5, picture))
 
 
 def _draw(found: Explanation, top: int, picture: Path | None) -> None:

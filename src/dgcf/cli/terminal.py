@@ -83,6 +83,10 @@ class Verbs(TyperGroup):
             raise typer.Exit(fail(str(problem), 1)) from None
         except KeyboardInterrupt:
             raise typer.Exit(fail(STOPPED, 130)) from None
+        except RuntimeError as problem:
+            if "Query interrupted" not in str(problem):  # how DuckDB says that it heard Ctrl-C
+                raise
+            raise typer.Exit(fail(STOPPED, 130)) from None
 
 
 def run(app: typer.Typer) -> None:

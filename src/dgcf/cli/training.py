@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from rich.table import Table
 
 from dgcf.cli.terminal import err, out, progress, say
 from dgcf.data import Dataset, load
-from dgcf.evaluate.evaluator import Evaluator
+from dgcf.errors import ConfigError, DgcfError, did_you_mean
+from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.evaluate.metrics import parse_metric
 from dgcf.evaluate.topk import EmbeddingScorer
 from dgcf.models import Embeddings
@@ -40,11 +42,20 @@ def start(
     recipe = resolve(model, dataset=dataset.name, preset=preset, settings=given)
     source = str(Path(data).resolve()) if Path(data).exists() else data
     place = str(pick_device(device))
+    _test_of(dataset, recipe, mask)  # a wrong mask is refused now, not after hours of training
+    wanted = range(seeds[0], seeds[0] + seeds[1])
+    paths = {seed: _folder(folder, dataset, recipe, seed, seeds[1]) for seed in wanted}
+    for path in paths.values():
+        Run.refuse_taken(path)
     results = []
-    for seed in range(seeds[0], seeds[0] + seeds[1]):
-        path = _folder(folder, dataset, recipe, seed, seeds[1])
+    for seed, path in paths.items():
         run = Run.create(path, dataset, recipe, seed=seed, device=place, source=source)
-        results.append(_train(run, dataset, recipe, device, mask, save_every))
+        try:
+            results.append(_train(run, dataset, recipe, device, mask, save_every))
+        except DgcfError:
+            if not run.has_checkpoint:  # it never began: its folder would only stand in the way of the next try
+                shutil.rmtree(run.path)
+            raise
     return results
 
 
@@ -70,6 +81,7 @@ def resume(
         settings={**(run.about["settings"] if same else {}), **given},
     )
     run.refuse_changes(dataset, wanted, seed)
+    _test_of(dataset, run.recipe, mask)
     return _train(run, dataset, run.recipe, device, mask, save_every)
 
 
@@ -95,16 +107,24 @@ def validator(dataset: Dataset, metric: str) -> Validate:
     return validate
 
 
+def _test_of(dataset: Dataset, recipe: Recipe, mask: str) -> Evaluator | None:
+    """What measures the test split, if there is one; a mask that does not exist is refused in any case."""
+    if mask not in MASKS:
+        raise ConfigError(f"the mask is {mask!r}, expected one of {', '.join(MASKS)}{did_you_mean(mask, MASKS) or '.'}")
+    if not len(dataset.test):
+        return None
+    return Evaluator(dataset, split="test", mask=mask, ks=sorted({parse_metric(recipe.train.metric)[1], 20}))
+
+
 def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | None) -> dict[str, Any]:
     """What a finished run is reported as: its best epoch, measured on validation and test."""
     run = trained.run
     assert run is not None
     test: dict[str, float] = {}
     users = 0
-    if len(dataset.test):
-        k = parse_metric(trained.recipe.train.metric)[1]
-        scorer = EmbeddingScorer(trained.embeddings.users, trained.embeddings.items)
-        evaluation = Evaluator(dataset, split="test", mask=mask, ks=sorted({k, 20})).evaluate(scorer)
+    evaluator = _test_of(dataset, trained.recipe, mask)
+    if evaluator is not None:
+        evaluation = evaluator.evaluate(EmbeddingScorer(trained.embeddings.users, trained.embeddings.items))
         test, users = dict(evaluation.means), evaluation.users_evaluated
     return {
         "model": trained.recipe.name,

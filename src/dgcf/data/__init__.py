@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import Vocabulary
+from dgcf.errors import DataError
 
 if TYPE_CHECKING:
     from dgcf.data.catalog import Say
@@ -46,6 +47,10 @@ def load(
     from dgcf.data.prepare import prepare, split_files
 
     if isinstance(source, (str, Path)) and path.is_dir() and (parts := split_files(path)):
+        if len(parts) == 1:
+            raise DataError(
+                f"{path} holds {parts['train'].name} and no file to test on; name the file itself to have it split."
+            )
         return prepare(
             parts["train"],
             preparation,

@@ -26,7 +26,7 @@ def convert(dataset: Dataset, target: Path, to: str | None = None, *, overwrite:
             f"unknown format {kind or target.suffix!r}, expected one of {', '.join(CONVERSIONS)}{near or '.'}"
         )
     if target.exists() and not overwrite and not target.is_dir():
-        raise DataError(f"{target} exists already; choose another name or pass --overwrite to replace it.")
+        raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite).")
     if target.is_dir() and kind != "adjacency":
         raise DataError(f"{target} is a folder, expected the name of a file to write.")
     CONVERSIONS[kind](dataset, target, overwrite)

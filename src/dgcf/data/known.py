@@ -333,7 +333,7 @@ _FINGERPRINTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "paper/ml-100k": (
         (
-            "1b1c479d5a0ee86a990ab91d327679a8fe9c5ed4c37f5f454a6998fef0fe328b",
+            "fcb24dcc9e3f9953d7e6bfaa281322f318f3df02c768ecaf2a6984798ab11de8",
             "fc943e13e301bac0a3b1d919af623c3c1346319a9d6b0cc742551a7b321e729f",
         ),
     ),
@@ -375,7 +375,7 @@ _FINGERPRINTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "planted": (
         (
-            "5bfcf5b2a357384e01c2d4b936cbd5d482f35adb62474450dfa2dfe32e52bee2",
+            "0b9b19d3a45a68ff9295aff688dabc69749e806099af774079cb74bbcca3f8d5",
             "fa73ad3bbbdccc7b3ed448b0949dd3c50bf1bb59b4cb7f7ae49f1663349450dc",
         ),
     ),

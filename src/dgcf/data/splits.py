@@ -95,9 +95,12 @@ def _cut(place: NDArray[np.int64], size: NDArray[np.int64], split: Split) -> NDA
         first_test = np.where(size > 2 * split.k, size - split.k, size)
         first_validation = np.where(size > 2 * split.k, size - 2 * split.k, size)
     else:
-        # Cut at rounded cumulative shares; nobody is left without a training pair.
+        # Cut at rounded cumulative shares. Nobody is left without a training pair, and of two or more that are held
+        # out one is for validation: rounding must not leave everybody with 8 pairs without any.
         first_validation = np.maximum(np.floor(size * split.ratios[0] + 0.5 + 1e-9), 1).astype(np.int64)
         first_test = np.floor(size * (split.ratios[0] + split.ratios[1]) + 0.5 + 1e-9).astype(np.int64)
+        if split.ratios[1] > 0:
+            first_test = np.where(size - first_validation > 1, np.maximum(first_test, first_validation + 1), first_test)
         if split.ratios[2] == 0:
             first_test = size
     return (place >= first_validation).astype(np.int8) + (place >= np.maximum(first_test, first_validation))

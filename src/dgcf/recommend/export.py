@@ -21,7 +21,8 @@ SIDES: tuple[Side, Side] = ("user", "item")
 
 def export(snapshot: Snapshot, target: Path, kind: str | None = None, *, overwrite: bool = False) -> dict[str, Any]:
     """Write ``snapshot`` as ``kind``: by default what the target's name says, else arrays."""
-    chosen = kind or {".dgcf": "dgcf", ".faiss": "faiss"}.get(target.suffix.lower(), "npy")
+    named = {"": "npy", ".npy": "npy", ".parquet": "parquet", ".dgcf": "dgcf", ".faiss": "faiss"}
+    chosen = kind or named.get(target.suffix.lower(), target.suffix)
     if chosen not in EXPORTS:
         near = did_you_mean(chosen, EXPORTS)
         raise ConfigError(f"unknown export {chosen!r}, expected one of {', '.join(EXPORTS)}{near or '.'}")

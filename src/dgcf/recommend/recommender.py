@@ -283,8 +283,10 @@ class Recommender:
         else:
             kept = np.flatnonzero(allowed)
             within = _restricted(hidden, allowed)
-            ranked = rank(Catalogue(self.snapshot.item_rows[kept]), queries, within, k, ranker_on(device))
-            ranked = Ranked(np.where(ranked.item_idx >= 0, kept[ranked.item_idx], -1), ranked.scores)
+            ranked = _nothing(len(queries), k)
+            if len(kept):
+                ranked = rank(Catalogue(self.snapshot.item_rows[kept]), queries, within, k, ranker_on(device))
+                ranked = Ranked(np.where(ranked.item_idx >= 0, kept[ranked.item_idx], -1), ranked.scores)
             left = len(kept) - within.user_degrees
         return ranked, self._short(ranked, k, int(left.min(initial=n_items)))
 
@@ -352,6 +354,11 @@ def _checked(k: int) -> int:
 
 def _one_row(hidden: Indices, n_items: int) -> Pairs:
     return Pairs(np.array([0, len(hidden)]), hidden.astype(np.int32), n_items)
+
+
+def _nothing(n: int, k: int) -> Ranked:
+    """The ranking where no candidate is left."""
+    return Ranked(np.full((n, k), -1, dtype=np.int64), np.full((n, k), -np.inf))
 
 
 def _restricted(hidden: Pairs, allowed: Any) -> Pairs:

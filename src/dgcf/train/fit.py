@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
+from dgcf.files import sole_use
 from dgcf.graph import Propagation, build_propagation
 from dgcf.models.base import Embeddings, GraphModel
 from dgcf.train.checkpoint import fill_model
@@ -46,7 +48,7 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as problem:
-        raise ConfigError(f"device {name!r} cannot be used here; choose auto, cpu or cuda.") from problem
+        raise ConfigError(f"device {name!r} cannot be used here; choose auto or cpu.") from problem
     return device
 
 
@@ -81,7 +83,7 @@ def train(
     watcher = _watcher(observer, run, place)
     if propagation is not None and propagation.warning:
         watcher.note(propagation.warning)
-    with asked_to_stop() as interrupted:
+    with asked_to_stop() as interrupted, nullcontext() if run is None else sole_use(run.path):
         trainer = Trainer(
             model,
             propagation,

@@ -52,10 +52,7 @@ class Run:
         """A new folder; ``source`` is how the dataset was named, to find it again."""
         target = Path(path)
         key_of(seed, "run")  # refuses what cannot be a seed before anything is written
-        if (target / "run.json").exists():
-            raise ConfigError(
-                f"{target} holds a run already; go on with it by --resume {target}, or choose another --out."
-            )
+        cls.refuse_taken(target)
         about = {
             "format": FORMAT,
             "model": recipe.name,
@@ -76,6 +73,20 @@ class Run:
             (beside / "run.json").write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n")
         return cls(target, about)
 
+    @staticmethod
+    def refuse_taken(target: Path) -> None:
+        """Refuse a folder that holds a run, or anything else."""
+        if (target / "run.json").exists():
+            raise ConfigError(
+                f"{target} holds a run already; go on with it by --resume {target}, or choose another --out."
+            )
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise ConfigError(f"{target} is taken by something that is no run; choose another --out.")
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return (self.path / "last.safetensors").exists()
+
     @classmethod
     def open(cls, path: str | Path) -> Run:
         """A folder that ``create`` made."""
@@ -94,7 +105,8 @@ class Run:
                 f"{target} is not a run folder: it has no run.json; give a folder that `dgcf train` made."
             ) from problem
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise ArtifactError(f"{target}/run.json is damaged ({problem}); train again.") from problem
+            what = f"it has no {problem}" if isinstance(problem, KeyError) else str(problem)
+            raise ArtifactError(f"{target}/run.json is damaged ({what}); train again.") from problem
         return cls(target, about)
 
     @property
@@ -121,7 +133,7 @@ class Run:
         changes += [f"{key} {before.get(key)} is now {value}" for key, value in now.items() if before.get(key) != value]
         if changes:
             raise ConfigError(
-                f"{self.path} cannot go on: {'; '.join(changes)}; use what it began with, or start a new run."
+                f"{self.path} was trained otherwise: {'; '.join(changes)}; use what it began with, or start a new run."
             )
 
     # -- the trainer's keeper ---------------------------------------------------------------------------------------
