@@ -82,8 +82,11 @@ def _move_folder(beside: Path, target: Path, overwrite: bool, ours: set[str]) ->
 
 
 @contextlib.contextmanager
-def sole_use(folder: Path) -> Iterator[None]:
-    """Keep a folder to this process while it works there; another one is refused. A killed process lets go of it."""
+def sole_use(folder: Path, called: Path | None = None) -> Iterator[None]:
+    """Keep a folder to this process while it works there; another one is refused. A killed process lets go of it.
+
+    ``called`` is what the user calls it, where the folder is an inner one.
+    """
     try:
         import fcntl
     except ImportError:  # not a POSIX system: nobody is told
@@ -94,7 +97,9 @@ def sole_use(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DataError(f"{folder} is in use by another process; wait for it, or stop it first.") from None
+            raise DataError(
+                f"{called or folder} is in use by another process; wait for it, or stop it first."
+            ) from None
         yield
     finally:
         os.close(handle)

@@ -129,7 +129,7 @@ Batch(load(sys.argv[1]).snapshot, 4, chunk=10).write(Path(sys.argv[2]), ranker=S
         deadline = time.monotonic() + 60
         while len(list(chunks.glob("0*.parquet"))) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
-        with pytest.raises(DataError, match="another process is writing"):
+        with pytest.raises(DataError, match="is in use by another process"):
             Batch(fitted.snapshot, 4, chunk=10).write(target)
     finally:
         process.send_signal(signal.SIGKILL)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.files import whole_file
+from dgcf.files import sole_use, whole_file
 from dgcf.recommend.ranking import Catalogue, Ranked, Ranker, rank
 from dgcf.recommend.snapshot import Indices, Snapshot
 
@@ -71,7 +70,7 @@ class Batch:
             near = did_you_mean(target.suffix, FORMATS)
             raise ConfigError(f"{target.name} does not say a format, expected one of {', '.join(FORMATS)}{near or '.'}")
         if target.is_dir() or (target.exists() and not overwrite):
-            raise DataError(f"{target} exists already; choose another name or pass --overwrite to replace it.")
+            raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite).")
         if self.k < 1:
             raise ConfigError(f"k is {self.k}; give a whole number from 1 on.")
         return kind
@@ -147,7 +146,7 @@ def _workshop(target: Path, job: str) -> Iterator[Path]:
         pass  # a place that cannot be written to is refused before any work
     target.with_name(f".{target.name}.probe").unlink()
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder, target):
+    with sole_use(folder, target):
         note = folder / "job"
         if not note.exists() or note.read_text() != job:
             for old in folder.glob("*.parquet"):
@@ -156,26 +155,6 @@ def _workshop(target: Path, job: str) -> Iterator[Path]:
                 beside.write_text(job)
         yield folder
         shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path, target: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the system lets go of when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: chunks are whole all the same
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise DataError(f"another process is writing {target}; wait for it, or choose another name.") from None
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 def _quoted(path: Path) -> str:
