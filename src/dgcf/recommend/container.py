@@ -53,7 +53,9 @@ def write(
     whole = {MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode(), **members}
     if path.suffix == SUFFIX:
         if path.exists() and not overwrite:
-            raise ArtifactError(f"{path} exists already; choose another name or pass --overwrite to replace it.")
+            raise ArtifactError(
+                f"{path} exists already; choose another name, or overwrite it (--overwrite, overwrite=True)."
+            )
         with whole_file(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
             for name, data in whole.items():
                 # A fixed time: the same recommender gives the same bytes.

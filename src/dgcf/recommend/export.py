@@ -82,7 +82,7 @@ def _faiss(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
         raise ConfigError("an index needs faiss; install it with: pip install 'dgcf[ann]'.") from None
     beside_ids = target.with_name(f"{target.name}.ids.json")
     if not overwrite and (target.exists() or beside_ids.exists()):
-        raise DataError(f"{target} exists already; choose another name or pass --overwrite to replace it.")
+        raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite, overwrite=True).")
     index = faiss.IndexFlatIP(snapshot.dim)
     index.add(snapshot.item_rows)
     with whole_file(beside_ids) as beside:
