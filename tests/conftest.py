@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,6 +36,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("DGCF_CACHE", str(tmp_path_factory.mktemp("cache")))
     if data_home().exists():
         monkeypatch.setenv("DGCF_DATA_HOME", str(data_home()))
+
+
+def hear_ctrl_c() -> None:
+    """For a child that is to be interrupted: whoever runs the tests in the background has taught it to ignore that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

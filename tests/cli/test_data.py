@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import hear_ctrl_c
+
 FIELDS = {"name", "users", "items", "train", "validation", "test", "density"}
 FIELDS |= {"duplicates", "leaks", "fingerprint", "known_as", "warnings"}
 
@@ -142,6 +144,7 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(spill)},
+        preexec_fn=hear_ctrl_c,
     )
     while not any(spill.iterdir()):  # the table engine's own folder: reading has begun
         assert process.poll() is None

@@ -17,6 +17,7 @@ import pytest
 from dgcf.data import Dataset
 from dgcf.data.synthetic import planted
 from dgcf.train import Run, resolve, train
+from tests.conftest import hear_ctrl_c
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +188,9 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_next_try_goes_on(run: Path, 
         "from dgcf.cli import main; main()"
     )
     words = ["recommend", str(tmp_path / "films.dgcf"), "--all", "-k", "2", "--out", str(tmp_path / "all.csv")]
-    process = subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c
+    )
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob(".all.csv.chunks/0*.parquet"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
