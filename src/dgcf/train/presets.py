@@ -1,7 +1,7 @@
 """Named settings: what the paper says, and what its authors' code does, for each dataset and model.
 
 A preset is a mapping of settings. What the paper leaves open (batch size, how often to evaluate, the baselines'
-depth) is chosen on the validation split, never on the test split; ``docs/training.md`` tells how.
+depth, the sampler) is chosen by the validation split; ``docs/training.md`` tells how, and what had been seen of test.
 """
 
 from __future__ import annotations
