@@ -9,12 +9,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from dgcf.cli.reading import PANEL as READING
+from dgcf.cli.reading import reads_a_file
 from dgcf.cli.terminal import AsJson, emit, out, progress, say, warn
 from dgcf.data import Dataset, catalog, load
 from dgcf.data.convert import CONVERSIONS, convert
 from dgcf.data.interactions import RatingFilter
 from dgcf.data.prepare import Preparation, prepare
-from dgcf.data.readers import FORMATS, ReadOptions
+from dgcf.data.readers import ReadOptions
 from dgcf.data.splits import Split
 from dgcf.data.statistics import Statistics, statistics
 from dgcf.data.titles import read_titles
@@ -32,23 +34,11 @@ def register(root: typer.Typer) -> None:
 
 DATA_HELP = "A known name (`dgcf data list`), a prepared folder, a folder with train/validation/test files, or a file."
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
-READING, FILTERS, SPLITTING = "How to read a file", "Filters", "Split"
+FILTERS, SPLITTING = "Filters", "Split"
 
 
 def _option(panel: str, *names: str, text: str) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False)
-
-
-Format = Annotated[str | None, _option(READING, "--format", text=f"One of {', '.join(FORMATS)}; found by default.")]
-UserCol = Annotated[str | None, _option(READING, "--user-col", text="Column of the user: a name, or a place from 0.")]
-ItemCol = Annotated[str | None, _option(READING, "--item-col", text="Column of the item.")]
-RatingCol = Annotated[str | None, _option(READING, "--rating-col", text="Column of the rating; `none` ignores it.")]
-TimeCol = Annotated[str | None, _option(READING, "--timestamp-col", text="Column of the time; `none` ignores it.")]
-Delimiter = Annotated[str | None, _option(READING, "--delimiter", text="What separates the columns.")]
-Header = Annotated[bool | None, _option(READING, "--header/--no-header", text="Whether the first line is a header.")]
-Encoding = Annotated[str, _option(READING, "--encoding", text="utf-8 (default), latin-1 or utf-16.")]
-TextIds = Annotated[bool, _option(READING, "--text-ids", text="Take ids as mere text, negative numbers included.")]
-TrimIds = Annotated[bool, _option(READING, "--trim-ids", text="Cut blanks off the ends of ids.")]
 
 
 @app.command("list")
@@ -101,18 +91,10 @@ def fetch_dataset(
 
 
 @app.command("stats")
+@reads_a_file
 def show_statistics(
     data: Data,
-    format: Format = None,
-    user_col: UserCol = None,
-    item_col: ItemCol = None,
-    rating_col: RatingCol = None,
-    timestamp_col: TimeCol = None,
-    delimiter: Delimiter = None,
-    header: Header = None,
-    encoding: Encoding = "utf-8",
-    text_ids: TextIds = False,
-    trim_ids: TrimIds = False,
+    read: ReadOptions,
     as_json: AsJson = False,
 ) -> None:
     """Count what a dataset holds, and warn of what a careful person would want to know.
@@ -121,9 +103,6 @@ def show_statistics(
 
     Example: `dgcf data stats deoscirec/ml-1m`
     """
-    read = ReadOptions(
-        format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids, trim_ids
-    )
     with progress(f"reading {data}"):
         dataset = load(data, read=read, say=say)
         found = describe(dataset)
@@ -170,8 +149,10 @@ def draw(s: Statistics) -> None:
 
 
 @app.command("prepare")
+@reads_a_file
 def prepare_dataset(
     data: Data,
+    read: ReadOptions,
     folder: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.", show_default=False)],
     validation: Annotated[
         str | None,
@@ -202,16 +183,6 @@ def prepare_dataset(
     titles: Annotated[
         str | None, _option(READING, "--titles", text="A table of item ids and titles, movies.dat or u.item.")
     ] = None,
-    format: Format = None,
-    user_col: UserCol = None,
-    item_col: ItemCol = None,
-    rating_col: RatingCol = None,
-    timestamp_col: TimeCol = None,
-    delimiter: Delimiter = None,
-    header: Header = None,
-    encoding: Encoding = "utf-8",
-    text_ids: TextIds = False,
-    trim_ids: TrimIds = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -219,9 +190,6 @@ def prepare_dataset(
 
     Example: `dgcf data prepare purchases.csv --min-rating 4 --user-core 5 --out purchases`
     """
-    read = ReadOptions(
-        format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids, trim_ids
-    )
     how = Preparation(
         ratings=RatingFilter(min_rating, _numbers(ratings, "--ratings", "4,5") if ratings is not None else None),
         user_core=user_core,
@@ -231,7 +199,7 @@ def prepare_dataset(
     )
     if once and not (user_core or item_core):
         raise ConfigError("--core-once was given without a core; add --user-core or --item-core.")
-    named = read_titles(titles, encoding) if titles else None
+    named = read_titles(titles, read.encoding) if titles else None
     with progress(f"preparing {data}"):
         if validation is not None or test is not None:
             dataset = prepare(data, how, read, validation=validation, test=test, titles=named)
@@ -277,23 +245,15 @@ def _numbers(text: str, option: str, example: str) -> tuple[float, ...]:
 
 
 @app.command("convert")
+@reads_a_file
 def convert_dataset(
     data: Data,
+    read: ReadOptions,
     target: Annotated[Path, typer.Option("--out", "-o", help="The file or folder to write.", show_default=False)],
     to: Annotated[
         str | None,
         typer.Option(help=f"One of {', '.join(CONVERSIONS)}; by default from the name of --out.", show_default=False),
     ] = None,
-    format: Format = None,
-    user_col: UserCol = None,
-    item_col: ItemCol = None,
-    rating_col: RatingCol = None,
-    timestamp_col: TimeCol = None,
-    delimiter: Delimiter = None,
-    header: Header = None,
-    encoding: Encoding = "utf-8",
-    text_ids: TextIds = False,
-    trim_ids: TrimIds = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -304,9 +264,6 @@ def convert_dataset(
     """
     if target.exists() and Path(data).exists() and target.samefile(data):
         raise ConfigError(f"{target} is the very file to convert; write to another name.")
-    read = ReadOptions(
-        format, user_col, item_col, rating_col, timestamp_col, delimiter, header, encoding, text_ids, trim_ids
-    )
     with progress(f"converting {data}"):
         result = convert(load(data, read=read, say=say), target, to, overwrite=overwrite)
     emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True, markup=False))
