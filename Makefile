@@ -9,7 +9,7 @@ endif
 # Threads that wait by spinning make training many times slower on a busy machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-slow lint format docs clean
+.PHONY: demo test test-slow fuzz lint format docs clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -24,6 +24,10 @@ test: .venv/installed
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m 'slow or not slow'
+
+# The property tests alone, with examples nobody has tried yet.
+fuzz: .venv/installed
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 -m hypothesis
 
 lint: .venv/installed
 	$(BIN)/ruff check .

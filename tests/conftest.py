@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("dgcf", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
-settings.load_profile("dgcf")
+# The same examples every time, so that a failure judges the change and not the day; `make fuzz` looks for new ones.
+_common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", _common, max_examples=50, derandomize=True)
+settings.register_profile("fuzz", _common, max_examples=300)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 PROJECT = Path(__file__).resolve().parent.parent
 

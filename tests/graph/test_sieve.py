@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgcf.graph.sieve import Entries, RisingSieve, shortest_between
 
 
+@example([(0.1, False)] * 7, 2, 1)  # one entry at a time: each must be able to raise the threshold
 @given(
     st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5, 0.55]), st.booleans()), min_size=1, max_size=300),
     st.integers(2, 100),

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgcf.errors import ConfigError, DataError
@@ -31,6 +31,7 @@ def rows_of(path: Path) -> list[tuple[Any, ...]]:
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8)
 
 
+@example(set("abcdefgh"), {"", "0"}, 1)  # a chunk whose two users have seen all there is: a file without rows
 @given(st.sets(texts, min_size=2, max_size=9), st.sets(texts, min_size=2, max_size=9), st.integers(1, 12))
 def test_the_file_equals_single_calls(
     tmp_path_factory: pytest.TempPathFactory, users: set[str], items: set[str], k: int

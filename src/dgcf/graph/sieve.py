@@ -78,15 +78,14 @@ class RisingSieve:
         """Hold what is above the threshold, as much at a time as there is room, raising the threshold in between."""
         rest = entries.where(entries.values > self.threshold)
         while len(rest.values):
+            if 3 * self.target - self._weight < 2:
+                self._rise()
+                rest = rest.where(rest.values > self.threshold)
             # After a rise the weight is at most twice the target, so there is room for half a target or more.
-            room = max((3 * self.target - self._weight) // 2, 1)
-            part, rest = rest.split(room)
+            part, rest = rest.split(max((3 * self.target - self._weight) // 2, 1))
             self._held.append(part)
             self._weight += part.weight()
             self.peak_held = max(self.peak_held, sum(len(held.values) for held in self._held))
-            if len(rest.values):
-                self._rise()
-                rest = rest.where(rest.values > self.threshold)
 
     def _rise(self) -> None:
         """Drop what cannot be kept in the end: values below the largest ``enough`` ones, which outweigh the target."""

@@ -78,7 +78,7 @@ class Batch:
     def _job(self) -> str:
         """The same for the same output, so that chunks of another job are never taken over."""
         known = self.snapshot
-        digest = hashlib.sha256(f"{self.k} {self.exclude_seen} {self.chunk} 1".encode())
+        digest = hashlib.sha256(f"{self.k} {self.exclude_seen} {self.chunk} 2".encode())
         arrays: list[NDArray[Any]] = [known.user_rows, known.item_rows, known.seen.indptr, known.seen.indices]
         for array in (*arrays, known.users.blob, known.users.offsets, known.items.blob, known.items.offsets):
             digest.update(np.ascontiguousarray(array).data)
@@ -107,7 +107,7 @@ class Batch:
             columns["title"] = np.array(known.items.titles, dtype=object)[item]
         engine.register("chunk", columns)
         with whole_file(path) as beside:
-            engine.execute(f"COPY (SELECT * FROM chunk) TO {_quoted(beside)} (FORMAT parquet)")
+            engine.execute(f"COPY (SELECT {_typed(columns)} FROM chunk) TO {_quoted(beside)} (FORMAT parquet)")
         engine.unregister("chunk")
 
 
@@ -117,6 +117,11 @@ def ids(vocabulary: Vocabulary, index: Indices) -> NDArray[Any]:
     if vocabulary.kind == "integer" and all(-(2**63) <= int(text) < 2**63 for text in texts):
         return np.array([int(text) for text in texts], dtype=np.int64)[index]
     return np.array(texts, dtype=object)[index]
+
+
+def _typed(columns: dict[str, NDArray[Any]]) -> str:
+    """Text is called text: a chunk without rows shows DuckDB nothing to tell a type by, and would not join the rest."""
+    return ", ".join(f'"{name}"::VARCHAR AS "{name}"' if c.dtype == object else name for name, c in columns.items())
 
 
 def _join(engine: duckdb.DuckDBPyConnection, paths: list[Path], target: Path, kind: str) -> int:
