@@ -21,6 +21,35 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=DataclassInstance)
 
 
+@dataclasses.dataclass(frozen=True)
+class Between:
+    """A search space: numbers from ``low`` to ``high``, whole where both are, evenly or on a logarithmic scale."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+    """A search space: a few values, none nearer to one than to another."""
+
+    values: tuple[Any, ...]
+
+
+Space = Between | OneOf
+
+
+def tuned(default: Any, space: Space) -> Any:
+    """A field of a settings dataclass with the space in which ``dgcf tune`` looks for a better value."""
+    return dataclasses.field(default=default, metadata={"space": space})
+
+
+def search_space(settings: DataclassInstance | type[DataclassInstance]) -> dict[str, Space]:
+    """The fields of a settings dataclass that are worth searching, in their order."""
+    return {field.name: field.metadata["space"] for field in dataclasses.fields(settings) if "space" in field.metadata}
+
+
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The settings of a TOML file."""
     try:

@@ -8,12 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from dgcf.config import require_one_of, require_range
+from dgcf.config import require_one_of, require_range, tuned
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.graph.spec import Cross, Epsilon
 from dgcf.models.base import DropSchedule, GraphModel, Stack
 from dgcf.models.layers import READOUTS, IdentityGates, LocalityGates, Readout, propagate
-from dgcf.models.limits import MAX_DIM, MAX_LAYERS
+from dgcf.models.limits import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
 
 Gates = Literal["per-layer", "shared", "none"]
 
@@ -22,9 +22,9 @@ Gates = Literal["per-layer", "shared", "none"]
 class DGCFConfig:
     """What shapes a DGCF."""
 
-    dim: int = 64
+    dim: int = tuned(64, WIDTHS)
     """Width of the embeddings."""
-    layers: int = 3
+    layers: int = tuned(3, DEPTHS)
     """Depth: how many times what a node knows is passed on."""
     readout: Readout = "mean"
     """What is ranked: the ``mean`` of all layers, or the ``last`` one alone (the paper's oscillation studies)."""

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dgcf.config import require_one_of, require_range
+from dgcf.config import require_one_of, require_range, tuned
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.models.base import DropSchedule, GraphModel, Stack
 from dgcf.models.layers import READOUTS, Readout, propagate
-from dgcf.models.limits import MAX_DIM, MAX_LAYERS
+from dgcf.models.limits import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
 
 
 @dataclass(frozen=True)
 class LightGCNConfig:
     """What shapes a LightGCN."""
 
-    dim: int = 64
+    dim: int = tuned(64, WIDTHS)
     """Width of the embeddings."""
-    layers: int = 3
+    layers: int = tuned(3, DEPTHS)
     """Depth: how many times what a node knows is passed on."""
     readout: Readout = "mean"
     """What is ranked: the ``mean`` of all layers, or the ``last`` one alone."""

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dgcf.config import require_range
+from dgcf.config import require_range, tuned
 from dgcf.graph import Propagation
 from dgcf.models.base import DropSchedule, GraphModel
-from dgcf.models.limits import MAX_DIM
+from dgcf.models.limits import MAX_DIM, WIDTHS
 
 
 @dataclass(frozen=True)
 class MatrixFactorisationConfig:
     """What shapes a matrix factorisation."""
 
-    dim: int = 64
+    dim: int = tuned(64, WIDTHS)
     """Width of the embeddings."""
 
     def __post_init__(self) -> None:

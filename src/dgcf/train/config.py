@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dgcf.config import require_one_of, require_range
+from dgcf.config import Between, require_one_of, require_range, tuned
 from dgcf.train.losses import LOSSES, LossName
 from dgcf.train.sampler import SAMPLERS, Sampling
 
@@ -16,9 +16,9 @@ WHOLE = 2**31
 class TrainConfig:
     """Settings of the training loop; the defaults suit an unknown dataset."""
 
-    learning_rate: float = 1e-3
+    learning_rate: float = tuned(1e-3, Between(1e-4, 1e-2, log=True))
     """Adam's step size."""
-    l2: float = 1e-3
+    l2: float = tuned(1e-3, Between(1e-5, 1e-1, log=True))
     """λ: adds λ · ½ Σ‖e‖² / batch over the layer-0 rows of the batch's users, positives and negatives."""
     batch_size: int = 2048
     """Training pairs in one step."""
@@ -32,7 +32,7 @@ class TrainConfig:
     """Epochs from one validation to the next."""
     metric: str = "recall@20"
     """The validation metric that picks the best epoch."""
-    edge_dropout: float = 0.0
+    edge_dropout: float = tuned(0.0, Between(0.0, 0.5))
     """Share of the propagation's entries left out of each training step, the rest scaled up by 1/(1−p)."""
     dropout_draws: Literal["layer", "step"] = "layer"
     """Each ``layer`` draws its own (the paper), or all layers of a ``step`` share one draw (the authors' code)."""
@@ -40,7 +40,7 @@ class TrainConfig:
     """``bpr``, or ``softmax``: sampled softmax on cosines."""
     sampler: Sampling = "interaction"
     """``interaction``: each training pair once an epoch; ``user``: uniform users, one positive each."""
-    temperature: float = 0.2
+    temperature: float = tuned(0.2, Between(0.05, 0.5, log=True))
     """τ of the softmax loss: the lower, the more the hardest negatives count."""
     storage: Literal["float32", "bfloat16"] = "float32"
     """How a GPU keeps layers and their gradients between products; sums and weights are float32 always."""
