@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import pytest
 import torch
 from torch import Tensor
 
-from dgcf.train.losses import bpr, l2_term, sampled_softmax
+from dgcf.train.losses import bpr, bpr_hardest, directau, l2_term, sampled_softmax
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -33,6 +34,31 @@ def test_bpr_stays_finite_where_the_logistic_underflows() -> None:
     value.backward()
     assert far.grad is not None
     assert far.grad.item() == pytest.approx(80.0)
+
+
+def test_bpr_hardest_is_bpr_against_the_negative_that_scores_highest() -> None:
+    users, positives, negatives = drawn(6, 5), drawn(6, 5, seed=1), drawn(6, 4, 5, seed=2)
+    hardest = torch.stack([max(negatives[b], key=lambda item, b=b: float(users[b] @ item)) for b in range(6)])
+    expected = bpr(users, positives, hardest.unsqueeze(1))
+    assert bpr_hardest(users, positives, negatives).item() == pytest.approx(expected.item(), rel=1e-12)
+    assert bpr_hardest(users, positives, negatives[:, :1]) == bpr(users, positives, negatives[:, :1])
+
+
+def test_directau_is_alignment_and_uniformity_of_unit_rows() -> None:
+    users, positives = drawn(5, 4), drawn(5, 4, seed=1)
+    unit = [[row / row.norm() for row in side] for side in (users, positives)]
+    alignment = sum(float((u - i).square().sum()) for u, i in zip(*unit, strict=True)) / 5
+    spread = [
+        math.log(sum(math.exp(-2 * float((x - y).square().sum())) for x, y in combinations(side, 2)) / 10)
+        for side in unit
+    ]
+    expected = alignment + 0.7 * (spread[0] + spread[1]) / 2
+    assert directau(users, positives, drawn(5, 0, 4), 0.7).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_directau_of_a_single_pair_is_its_alignment() -> None:
+    users, positives = torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 2.0]])
+    assert directau(users, positives, torch.empty(1, 0, 2), 1.0).item() == pytest.approx(2.0)
 
 
 def test_sampled_softmax_is_the_cross_entropy_of_the_positive() -> None:
@@ -67,6 +93,8 @@ def test_gradcheck() -> None:
     hits = torch.tensor([[0, 2], [1, 4]])
     assert torch.autograd.gradcheck(bpr, (users, positives, own))
     assert torch.autograd.gradcheck(lambda u, p, n: sampled_softmax(u, p, n, 0.3, hits), (users, positives, shared))
+    assert torch.autograd.gradcheck(bpr_hardest, (users, positives, own))
+    assert torch.autograd.gradcheck(lambda u, p: directau(u, p, own, 0.5), (users, positives))
     assert torch.autograd.gradcheck(lambda rows: l2_term(rows, torch.tensor([1, 2, 1]), 2), (users,))
 
 

@@ -74,6 +74,10 @@ def test_the_number_of_negatives_follows_the_loss() -> None:
     assert TrainConfig().n_negatives == 1
     assert resolve("dgcf", settings={"loss": "softmax"}).settings()["negatives"] == 1024
     assert resolve("dgcf", settings={"loss": "softmax", "negatives": 7}).settings()["negatives"] == 7
+    assert resolve("dgcf", settings={"loss": "bpr-hardest"}).settings()["negatives"] == 8
+    without = resolve("dgcf", settings={"loss": "directau"}).settings()
+    assert without["negatives"] == 0
+    assert resolve("dgcf", settings=without).settings() == without
 
 
 @pytest.mark.parametrize(
@@ -89,8 +93,9 @@ def test_the_number_of_negatives_follows_the_loss() -> None:
         ({"edge_dropout": 1.0}, "edge_dropout is 1.0"),
         ({"temperature": 0.0}, "temperature is 0.0, expected above 0"),
         ({"negatives": 0}, "negatives is 0"),
+        ({"loss": "directau", "negatives": 2}, "negatives is 2, but the loss directau has none"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"loss": "brp"}, "loss of training is 'brp', expected 'bpr' or 'softmax'"),
+        ({"loss": "brp"}, "loss of training is 'brp', expected 'bpr', 'bpr-hardest', 'softmax' or 'directau'"),
         ({"readout": "sum"}, "readout of model dgcf is 'sum', expected 'mean' or 'last'"),
         ({"epsilon": 2.0}, "epsilon is 2.0"),
         ({"epsilon": "atuo"}, "epsilon of model dgcf is 'atuo'"),

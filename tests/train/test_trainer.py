@@ -12,6 +12,7 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.models import CATALOG, Embeddings
 from dgcf.train import DivergedError, EpochReport, Observer, Trained, Trainer, build, resolve, train
+from dgcf.train.losses import LOSSES
 from tests.train.planted_tastes import planted_tastes, recall, validation_of
 
 QUICK = {"dim": 8, "layers": 2, "batch_size": 64, "learning_rate": 0.02, "l2": 1e-4, "epochs": 30, "evaluate_every": 5}
@@ -59,6 +60,8 @@ def test_a_model_without_a_graph_knows_nothing_before_training(dataset: Dataset)
     [
         {"loss": "softmax", "negatives": 16},
         {"loss": "softmax", "negatives": 4096, "temperature": 0.5},
+        {"loss": "bpr-hardest", "negatives": 4},
+        {"loss": "directau", "uniformity": 0.5},
         {"sampler": "user", "batch_size": 32},
         {"negatives": 4},
         {"edge_dropout": 0.3},
@@ -71,7 +74,7 @@ def test_every_loss_and_sampler_learns_them_too(dataset: Dataset, more: dict[str
     assert recall(fit(dataset, "dgcf", metric="recall@10", **more).embeddings, dataset, "test", 10) > 0.9
 
 
-@pytest.mark.parametrize("loss", ["bpr", "softmax"])
+@pytest.mark.parametrize("loss", LOSSES)
 def test_the_same_batch_twice_at_rate_zero_gives_equal_gradients(dataset: Dataset, loss: str) -> None:
     """Gradients that pile up from step to step, or a step that changes what it should not, fail here."""
     recipe = recipe_for("dgcf", learning_rate=0.0, loss=loss, edge_dropout=0.1)
@@ -100,7 +103,11 @@ def test_the_loss_of_a_batch_is_that_of_the_full_computation(dataset: Dataset) -
     assert trainer.loss(batch, 0).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("more", [{"edge_dropout": 0.2}, {"loss": "softmax"}, {"sampler": "user"}], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [{"edge_dropout": 0.2}, {"loss": "softmax"}, {"loss": "bpr-hardest"}, {"loss": "directau"}, {"sampler": "user"}],
+    ids=str,
+)
 def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(dataset: Dataset, more: dict[str, Any]) -> None:
     first, again, other = (fit(dataset, epochs=3, metric="recall@10", seed=s, **more) for s in (1, 1, 2))
     assert torch.equal(first.embeddings.users, again.embeddings.users)

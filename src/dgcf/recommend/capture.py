@@ -54,7 +54,7 @@ def capture(
 ) -> Snapshot:
     """Everything that later modules need of a model, as NumPy arrays."""
     readout: Literal["mean", "last"] = getattr(recipe.model, "readout", "mean")
-    cosine = recipe.train.loss == "softmax"
+    cosine = recipe.train.objective.cosine
     snapshot = Snapshot(
         about={
             "model": recipe.name,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dgcf.config import Between, require_one_of, require_range, tuned
-from dgcf.train.losses import LOSSES, LossName
+from dgcf.errors import ConfigError
+from dgcf.train.losses import LOSSES, OBJECTIVES, LossName, Objective
 from dgcf.train.sampler import SAMPLERS, Sampling
 
 WHOLE = 2**31
@@ -37,15 +38,17 @@ class TrainConfig:
     dropout_draws: Literal["layer", "step"] = "layer"
     """Each ``layer`` draws its own (the paper), or all layers of a ``step`` share one draw (the authors' code)."""
     loss: LossName = "bpr"
-    """``bpr``, or ``softmax``: sampled softmax on cosines."""
+    """``bpr``; ``bpr-hardest``, of a pair's negatives; ``softmax``, sampled, on cosines; ``directau``, on cosines."""
     sampler: Sampling = "interaction"
     """``interaction``: each training pair once an epoch; ``user``: uniform users, one positive each."""
     temperature: float = tuned(0.2, Between(0.05, 0.5, log=True))
     """τ of the softmax loss: the lower, the more the hardest negatives count."""
+    uniformity: float = tuned(1.0, Between(0.1, 10.0, log=True))
+    """γ of the directau loss: how strongly rows are spread, against pairs being drawn together."""
     storage: Literal["float32", "bfloat16"] = "float32"
     """How a GPU keeps layers and their gradients between products; sums and weights are float32 always."""
     negatives: int | None = None
-    """Items a pair is compared with: its own for ``bpr`` (1 unless set), the whole batch's for ``softmax`` (1024)."""
+    """Items a pair is compared with: its own (1, or 8 for ``bpr-hardest``), or shared for ``softmax`` (1024)."""
 
     def __post_init__(self) -> None:
         require_one_of("storage", self.storage, ("float32", "bfloat16"))
@@ -60,11 +63,20 @@ class TrainConfig:
             require_range(name, getattr(self, name), 1, WHOLE)
         for name in ("min_epochs", "patience"):
             require_range(name, getattr(self, name), 0, WHOLE)
-        require_range("negatives", self.n_negatives, 1, WHOLE)
+        require_range("uniformity", self.uniformity, 0, 1e6)
+        if self.objective.negatives == 0 and self.negatives:
+            raise ConfigError(
+                f"negatives is {self.negatives}, but the loss {self.loss} has none; leave it out, or change the loss."
+            )
+        if self.objective.negatives:
+            require_range("negatives", self.n_negatives, 1, WHOLE)
+
+    @property
+    def objective(self) -> Objective:
+        """What the loss asks of a batch."""
+        return OBJECTIVES[self.loss]
 
     @property
     def n_negatives(self) -> int:
         """``negatives``, or the number that suits the loss."""
-        if self.negatives is not None:
-            return self.negatives
-        return 1 if self.loss == "bpr" else 1024
+        return self.objective.negatives if self.negatives is None else self.negatives

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, softplus
 
-LossName = Literal["bpr", "softmax"]
-LOSSES: tuple[LossName, ...] = ("bpr", "softmax")
+LossName = Literal["bpr", "bpr-hardest", "softmax", "directau"]
+LOSSES: tuple[LossName, ...] = get_args(LossName)
 
 
 def bpr(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
@@ -18,12 +21,24 @@ def bpr(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     Shapes: users (B, d), positives (B, d), negatives (B, n, d); the mean is over all B · n comparisons.
     ``softplus(−x)`` is ``−log σ(x)`` without its overflow.
     """
-    positive = (users * positives).sum(dim=1, keepdim=True)
-    if negatives.shape[1] == 1:  # the usual case, several times faster than a batch of tiny products
-        negative = (users * negatives.squeeze(1)).sum(dim=1, keepdim=True)
-    else:
-        negative = torch.einsum("bd,bnd->bn", users, negatives)
-    return softplus(negative - positive).mean()
+    return softplus(_scored(users, negatives) - _scored(users, positives.unsqueeze(1))).mean()
+
+
+def bpr_hardest(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    """BPR against the one of a pair's n negatives that scores highest (Zhang et al., SIGIR 2013).
+
+    Shapes as in ``bpr``; the mean is over the B pairs. Most uniform negatives are far below the positive and teach
+    nothing; the hardest of a few is nearer to what stands in its way at the top of the list.
+    """
+    hardest = _scored(users, negatives).amax(dim=1, keepdim=True)
+    return softplus(hardest - _scored(users, positives.unsqueeze(1))).mean()
+
+
+def _scored(users: Tensor, items: Tensor) -> Tensor:
+    """(B, n) inner products of each user (B, d) with its own items (B, n, d)."""
+    if items.shape[1] == 1:  # the usual case, several times faster than a batch of tiny products
+        return (users * items.squeeze(1)).sum(dim=1, keepdim=True)
+    return torch.einsum("bd,bnd->bn", users, items)
 
 
 def sampled_softmax(
@@ -41,6 +56,50 @@ def sampled_softmax(
     if hits is not None:
         negative = negative.index_put((hits[0], hits[1]), negative.new_tensor(-torch.inf))
     return (torch.logsumexp(torch.cat([positive, negative], dim=1), dim=1) - positive.squeeze(1)).mean()
+
+
+def directau(users: Tensor, positives: Tensor, negatives: Tensor, uniformity: float) -> Tensor:
+    """``alignment + γ · ½ (uniformity of users + uniformity of items)`` on unit rows (Wang et al., KDD 2022).
+
+    Alignment is ``mean of ‖u − i‖²`` over the pairs; uniformity the logarithm of the ``mean of e^(−2‖x − y‖²)`` over
+    all pairs of rows on one side of the batch: pairs are pulled together, everything else apart, and no negatives are
+    drawn (``negatives`` is empty). Shapes: users (B, d), positives (B, d).
+    """
+    users, positives = normalize(users, dim=1), normalize(positives, dim=1)
+    alignment = (users - positives).square().sum(dim=1).mean()
+    return alignment + uniformity * (_uniformity(users) + _uniformity(positives)) / 2
+
+
+def _uniformity(rows: Tensor) -> Tensor:
+    """``log mean e^(−2‖x − y‖²)`` over the pairs x ≠ y of unit rows, for which ``‖x − y‖² = 2 − 2⟨x, y⟩``."""
+    n = len(rows)
+    if n < 2:
+        return rows.new_zeros(())
+    exponents = (4 * (rows @ rows.T) - 4).fill_diagonal_(-torch.inf)
+    return torch.logsumexp(exponents.flatten(), dim=0) - math.log(n * (n - 1))
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss and what it asks of a batch: ``value(users, positives, negatives, **settings)``.
+
+    ``negatives``: how many unless told otherwise, for each pair or ``shared`` by the batch. ``cosine``: it compares
+    directions, so directions are ranked. ``settings``: those of the training settings that it reads.
+    """
+
+    value: Callable[..., Tensor]
+    negatives: int
+    shared: bool = False
+    cosine: bool = False
+    settings: tuple[str, ...] = ()
+
+
+OBJECTIVES: Mapping[LossName, Objective] = {
+    "bpr": Objective(bpr, 1),
+    "bpr-hardest": Objective(bpr_hardest, 8),
+    "softmax": Objective(sampled_softmax, 1024, shared=True, cosine=True, settings=("temperature",)),
+    "directau": Objective(directau, 0, cosine=True, settings=("uniformity",)),
+}
 
 
 def l2_term(ego_rows: Tensor, times: Tensor, batch_size: int) -> Tensor:

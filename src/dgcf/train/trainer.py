@@ -21,7 +21,7 @@ from dgcf.random import bits
 from dgcf.train.captured import CapturedSteps
 from dgcf.train.checkpoint import Checkpoint, adam_tensors, fill_adam, fill_model
 from dgcf.train.config import TrainConfig
-from dgcf.train.losses import bpr, l2_term, sampled_softmax
+from dgcf.train.losses import l2_term
 from dgcf.train.observer import EpochReport, Observer
 from dgcf.train.sampler import Batch, Sampler
 from dgcf.train.stopping import EarlyStopping
@@ -105,10 +105,13 @@ class Trainer:
         final = self.model(self.propagation, rows=rows, drop=self._drop(step))
         taken = _gathered(final, place)
         users, positives, negatives = taken[:size], taken[size : 2 * size], taken[2 * size :]
-        if self.config.loss == "softmax":
-            value = sampled_softmax(users, positives, negatives, self.config.temperature, batch.hits)
+        objective = self.config.objective
+        settings = {name: getattr(self.config, name) for name in objective.settings}
+        if objective.shared:
+            value = objective.value(users, positives, negatives, hits=batch.hits, **settings)
         else:
-            value = bpr(users, positives, negatives.view(size, -1, negatives.shape[1]))
+            own = negatives.view(*batch.negatives.shape, negatives.shape[1])
+            value = objective.value(users, positives, own, **settings)
         if self.config.l2 == 0:
             return value
         return value + self.config.l2 * l2_term(self.model.ego(rows), times[rows], size)
@@ -305,14 +308,14 @@ class Trainer:
 
 
 def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
-    """The batches that the settings ask for: a softmax shares its negatives, BPR has its own for each pair."""
-    softmax = config.loss == "softmax"
+    """The batches that the settings ask for."""
+    shared = config.objective.shared
     return Sampler(
         pairs,
         config.batch_size,
         sampling=config.sampler,
-        per_pair=1 if softmax else config.n_negatives,
-        shared=config.n_negatives if softmax else None,
+        per_pair=1 if shared else config.n_negatives,
+        shared=config.n_negatives if shared else None,
         seed=seed,
     )
 
@@ -330,4 +333,4 @@ def _gathered(rows: Tensor, place: Tensor) -> Tensor:
 def ranked_embeddings(model: GraphModel, propagation: Propagation | None, config: TrainConfig) -> Embeddings:
     """The rows whose inner products rank the items: the model's own, or of length one after a loss on cosines."""
     found = model.embed(propagation)
-    return found.normalised() if config.loss == "softmax" else found
+    return found.normalised() if config.objective.cosine else found
