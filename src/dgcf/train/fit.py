@@ -15,8 +15,10 @@ from dgcf.errors import ConfigError
 from dgcf.files import sole_use
 from dgcf.graph import Propagation, build_propagation
 from dgcf.models.base import Embeddings, GraphModel
+from dgcf.models.limits import refuse_too_large
 from dgcf.train.checkpoint import fill_model
 from dgcf.train.interrupt import asked_to_stop
+from dgcf.train.memory import mark_peak
 from dgcf.train.observer import Observer, PlainLines, Several
 from dgcf.train.picture import draw_curves
 from dgcf.train.recipe import Recipe
@@ -56,6 +58,7 @@ def build(
     dataset: Dataset, recipe: Recipe, *, seed: int = 0, device: torch.device | str = "cpu"
 ) -> tuple[GraphModel, Propagation | None]:
     """The model as it starts, and the graph that it propagates over: the training pairs and nothing else."""
+    refuse_too_large(recipe.name, recipe.model, dataset.n_users, dataset.n_items, len(dataset.train))
     model = recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model, seed)
     spec = recipe.model.spec()
     if spec is None:
@@ -78,6 +81,7 @@ def train(
     ``validate`` is left out of account where the dataset has no validation pair.
     """
     place = pick_device(device)
+    mark_peak()
     began = time.perf_counter()
     model, propagation = build(dataset, recipe, seed=seed, device=place)
     watcher = _watcher(observer, run, place)
