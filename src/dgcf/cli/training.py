@@ -16,8 +16,7 @@ from dgcf.data import Dataset, load
 from dgcf.errors import ConfigError, DgcfError, did_you_mean
 from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.evaluate.metrics import parse_metric
-from dgcf.evaluate.topk import EmbeddingScorer
-from dgcf.models import Embeddings
+from dgcf.evaluate.validation import validator
 from dgcf.train import EpochReport, Observer, PlainLines, Recipe, Run, Trained, Validate, pick_device, resolve, train
 
 
@@ -97,16 +96,6 @@ def _train(run: Run, dataset: Dataset, recipe: Recipe, device: str, mask: str, s
     return summary(trained, dataset, mask, validate)
 
 
-def validator(dataset: Dataset, metric: str) -> Validate:
-    """Embeddings to the validation metrics at the cut-off that ``metric`` names."""
-    evaluator = Evaluator(dataset, split="validation", ks=(parse_metric(metric)[1],))
-
-    def validate(found: Embeddings) -> dict[str, float]:
-        return dict(evaluator.evaluate(EmbeddingScorer(found.users, found.items)).means)
-
-    return validate
-
-
 def _test_of(dataset: Dataset, recipe: Recipe, mask: str) -> Evaluator | None:
     """What measures the test split, if there is one; a mask that does not exist is refused in any case."""
     if mask not in MASKS:
@@ -124,7 +113,7 @@ def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | 
     users = 0
     evaluator = _test_of(dataset, trained.recipe, mask)
     if evaluator is not None:
-        evaluation = evaluator.evaluate(EmbeddingScorer(trained.embeddings.users, trained.embeddings.items))
+        evaluation = evaluator.evaluate(trained.ranking)
         test, users = dict(evaluation.means), evaluation.users_evaluated
     return {
         "model": trained.recipe.name,
@@ -135,7 +124,8 @@ def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | 
         "best_epoch": trained.best_epoch,
         "seconds": trained.seconds,
         "seconds_per_epoch": run.seconds_per_epoch,
-        "validation": dict(validate(trained.embeddings)) if validate else {},
+        "peak_mb": run.peak_mb,
+        "validation": dict(validate(trained.ranking)) if validate else {},
         "test": test,
         "mask": mask,
         "users_evaluated": users,

@@ -2,7 +2,7 @@
 
 ``run.json``           model, settings, seed, dataset and its fingerprint, versions: written once, before training
 ``metrics.jsonl``      loss and validation of every epoch; the same bytes for the same training
-``timings.jsonl``      seconds that training and validation took in every epoch
+``timings.jsonl``      seconds that training and validation took in every epoch, and the most memory held so far
 ``last.safetensors``   everything needed to go on; ``best.safetensors`` the weights of the best epoch
 ``log.txt``            notes and progress in plain lines; ``curves.png`` loss and validation as a picture
 """
@@ -26,6 +26,7 @@ from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.files import whole_file, whole_folder
 from dgcf.random import key_of
 from dgcf.train.checkpoint import Checkpoint
+from dgcf.train.memory import peak_mb
 from dgcf.train.recipe import Recipe, resolve
 from dgcf.version import __version__
 
@@ -140,7 +141,8 @@ class Run:
 
     def record(self, metrics: Mapping[str, Any], seconds: float, validation_seconds: float) -> None:
         """Append one finished epoch."""
-        timing = {"epoch": metrics["epoch"], "seconds": seconds, "validation_seconds": validation_seconds}
+        spent = {"seconds": seconds, "validation_seconds": validation_seconds, **peak_mb()}
+        timing = {"epoch": metrics["epoch"], **spent}
         for name, line in ((METRICS, metrics), (TIMINGS, timing)):
             append_line(self.path / name, json.dumps(line))
 
@@ -206,6 +208,11 @@ class Run:
         """Mean time of an epoch's training, validation not counted."""
         timings = self._lines(TIMINGS)
         return float(sum(line["seconds"] for line in timings)) / max(len(timings), 1)
+
+    @property
+    def peak_mb(self) -> float | None:
+        """The most resident memory of the process while it trained, in MB; None where that was not measured."""
+        return max((line["peak_mb"] for line in self._lines(TIMINGS) if "peak_mb" in line), default=None)
 
     def best(self) -> Checkpoint:
         """The weights of the best epoch."""
