@@ -63,7 +63,7 @@ def _refuse_existing(target: Path, overwrite: bool) -> None:
 
 
 def _move_folder(beside: Path, target: Path, overwrite: bool, ours: set[str]) -> None:
-    with _locked(target.parent):
+    with locked(target.parent):
         _refuse_existing(target, overwrite)  # again: another process may have finished in the meantime
         foreign = sorted(path.name for path in target.iterdir() if path.name not in ours) if target.exists() else []
         if foreign:
@@ -106,8 +106,8 @@ def sole_use(folder: Path, called: Path | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's advisory lock, so that two replacements of its entries do not interleave."""
+def locked(folder: Path) -> Iterator[None]:
+    """Wait for the folder's advisory lock and hold it, so that two changes of its entries do not interleave."""
     try:
         import fcntl
     except ImportError:  # not a POSIX system: the renames alone decide who wins
