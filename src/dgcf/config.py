@@ -6,12 +6,17 @@ pydantic; here their types are checked too, and an unknown key is refused with t
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
+import functools
+import inspect
+import itertools
+import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from dgcf.errors import ConfigError, did_you_mean
 
@@ -48,6 +53,55 @@ def tuned(default: Any, space: Space) -> Any:
 def search_space(settings: DataclassInstance | type[DataclassInstance]) -> dict[str, Space]:
     """The fields of a settings dataclass that are worth searching, in their order."""
     return {field.name: field.metadata["space"] for field in dataclasses.fields(settings) if "space" in field.metadata}
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One setting as a person reads of it: ``kind`` and ``about`` in words, ``space`` where it is worth searching."""
+
+    name: str
+    default: Any
+    kind: str
+    about: str
+    space: Space | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: ``{"name": "layers", "default": 3, "type": "int", "about": …, "space": {"values": [1, 2]}}``."""
+        space = None if self.space is None else dataclasses.asdict(self.space)
+        return {"name": self.name, "default": self.default, "type": self.kind, "about": self.about, "space": space}
+
+
+def parameters(defaults: DataclassInstance) -> list[Parameter]:
+    """The settings of a dataclass, in their order, each with the sentence that stands below it in the source."""
+    kind = type(defaults)
+    hints, told, spaces = get_type_hints(kind), explanations(kind), search_space(kind)
+    return [
+        Parameter(name, getattr(defaults, name), _in_words(hints[name]), told.get(name, ""), spaces.get(name))
+        for name in (field.name for field in dataclasses.fields(defaults))
+    ]
+
+
+@functools.cache
+def explanations(kind: type) -> Mapping[str, str]:
+    """The sentences below the fields of a dataclass and those it inherits, which Python itself does not keep."""
+    found: dict[str, str] = {}
+    for part in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, below in itertools.pairwise(definition.body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.replace("``", "`").split())
+    return found
+
+
+def _in_words(hint: Any) -> str:
+    """A type as one would say it: ``int``, ``mean | last``, ``int | none``."""
+    if get_origin(hint) is Literal:
+        return " | ".join(map(str, get_args(hint)))
+    if members := get_args(hint):
+        return " | ".join(map(_in_words, members))
+    return "none" if hint is type(None) else str(hint.__name__)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

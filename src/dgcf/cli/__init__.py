@@ -8,7 +8,11 @@ from importlib import import_module
 import typer
 
 # Verbs, in the order in which `dgcf --help` lists them: (module, what it registers).
-VERBS = ("data", "graph", "oscillation", "train", "evaluate", "compare", "recommend", "similar", "explain", "export")
+VERBS = (
+    *("data", "graph", "oscillation"),
+    *("models", "train", "evaluate", "compare"),
+    *("recommend", "similar", "explain", "export"),
+)
 
 
 def application() -> typer.Typer:
