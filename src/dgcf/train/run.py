@@ -26,8 +26,10 @@ from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.files import whole_file, whole_folder
 from dgcf.random import key_of
 from dgcf.train.checkpoint import Checkpoint
+from dgcf.train.config import TrainConfig
 from dgcf.train.memory import peak_mb
 from dgcf.train.recipe import Recipe, resolve
+from dgcf.train.stopping import EarlyStopping
 from dgcf.version import __version__
 
 FORMAT = 1
@@ -119,8 +121,8 @@ class Run:
     def seed(self) -> int:
         return int(self.about["seed"])
 
-    def refuse_changes(self, dataset: Dataset, recipe: Recipe | None = None, seed: int | None = None) -> None:
-        """Refuse to go on with another dataset, model, setting or seed, and say which one changed."""
+    def changes(self, dataset: Dataset, recipe: Recipe | None = None, seed: int | None = None) -> list[str]:
+        """What of dataset, model, settings and seed is not as this run has it, each in words."""
         changes = []
         if dataset.fingerprint != self.about["dataset"]["fingerprint"]:
             changes.append(
@@ -131,8 +133,13 @@ class Run:
         if seed is not None:
             now["seed"] = seed
         before = {"model": self.about["model"], "seed": self.seed, **self.about["settings"]}
-        changes += [f"{key} {before.get(key)} is now {value}" for key, value in now.items() if before.get(key) != value]
-        if changes:
+        return changes + [
+            f"{key} {before.get(key)} is now {value}" for key, value in now.items() if before.get(key) != value
+        ]
+
+    def refuse_changes(self, dataset: Dataset, recipe: Recipe | None = None, seed: int | None = None) -> None:
+        """Refuse to go on with another dataset, model, setting or seed, and say which one changed."""
+        if changes := self.changes(dataset, recipe, seed):
             raise ConfigError(
                 f"{self.path} was trained otherwise: {'; '.join(changes)}; use what it began with, or start a new run."
             )
@@ -161,7 +168,7 @@ class Run:
 
     def _save_best(self, checkpoint: Checkpoint) -> None:
         weights = checkpoint.part("best")
-        epoch = checkpoint.about["stopping"]["best_epoch"] or checkpoint.about["epoch"] - 1
+        epoch = _best_epoch(checkpoint.about)
         about = {
             "model": self.about["model"],
             "dataset": self.about["dataset"]["fingerprint"],
@@ -197,6 +204,15 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """Every finished epoch: ``{"epoch": 5, "loss": …, "recall@20": …}``."""
         return self._lines(METRICS)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to train, and the best state is the one that training ended with."""
+        if not self.has_checkpoint:
+            return False
+        about, recipe = Checkpoint.describe(self.path / LAST), self.recipe
+        over = recipe.entry.at_once or _over(about, recipe.train)
+        return over and _epoch_of(self.path / BEST) == _best_epoch(about)
 
     @property
     def seconds(self) -> float:
@@ -256,6 +272,18 @@ def append_line(path: Path, line: str) -> None:
         raise DataError(
             f"cannot write {path}: {problem.strerror}; free some space or mend the folder, then go on with --resume."
         ) from problem
+
+
+def _over(about: Mapping[str, Any], config: TrainConfig) -> bool:
+    """Whether a checkpoint of the training loop is its last."""
+    stopping = EarlyStopping(config.patience, config.min_epochs)
+    stopping.restore(about["stopping"])
+    return stopping.over(about["epoch"], about["done"], config.epochs)
+
+
+def _best_epoch(about: Mapping[str, Any]) -> int:
+    """The best epoch of a checkpoint; without validation the last one counts as best."""
+    return int(about["stopping"]["best_epoch"] or about["epoch"] - 1)
 
 
 def _epoch_of(path: Path) -> int | None:

@@ -33,6 +33,10 @@ class EarlyStopping:
     def exhausted(self) -> bool:
         return 0 < self.patience <= self.stale
 
+    def over(self, epoch: int, done: int, epochs: int) -> bool:
+        """Whether training ends before batch ``done`` of ``epoch``, where there are at most ``epochs``."""
+        return epoch > epochs or (done == 0 and self.exhausted)
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint must keep; −∞ has no form in JSON, so an empty state says None."""
         best = self.best if self.best_epoch else None
