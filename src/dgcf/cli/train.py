@@ -11,6 +11,7 @@ from dgcf.cli.terminal import AsJson, emit
 from dgcf.config import parse_settings, read_toml
 from dgcf.errors import ConfigError
 
+MODELS = "One that `dgcf models` lists."
 PRESETS = "paper, official-code or plain"
 
 
@@ -23,7 +24,7 @@ def train_model(
         str | None,
         typer.Argument(metavar="DATA", help="A known name, a folder or a file; with --resume, the run's own."),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="One that `dgcf models` lists.", show_default="dgcf")] = None,
+    model: Annotated[str | None, typer.Option(help=MODELS, show_default="dgcf")] = None,
     preset: Annotated[str | None, typer.Option(help=PRESETS, show_default="paper")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting over the preset; repeatable.")
