@@ -24,7 +24,7 @@ import torch
 from dgcf.data.pairs import Pairs
 from dgcf.evaluate.evaluator import Evaluator
 from dgcf.evaluate.metrics import hit_matrix, ndcg
-from dgcf.evaluate.topk import EmbeddingScorer
+from dgcf.models import Embeddings
 
 K, BATCH = 20, 256
 
@@ -38,7 +38,7 @@ def made_up(n_users: int, n_items: int, mean: float, seed: int) -> Pairs:
 
 
 def in_batches(
-    scorer: EmbeddingScorer, splits: SimpleNamespace, users: np.ndarray, order: Callable[..., np.ndarray]
+    scorer: Embeddings, splits: SimpleNamespace, users: np.ndarray, order: Callable[..., np.ndarray]
 ) -> np.ndarray:
     """NDCG per user from batches of scores, masked user by user, then ordered."""
     lists = []
@@ -76,13 +76,13 @@ def timed(run: Callable[[], np.ndarray], repeats: int, device: str) -> tuple[flo
     return statistics.median(seconds[1:]), result
 
 
-def made_up_model(train: Pairs, dim: int, device: str) -> EmbeddingScorer:
+def made_up_model(train: Pairs, dim: int, device: str) -> Embeddings:
     """Random embeddings whose last column is popularity, so that the lists look like a model's."""
     torch.manual_seed(0)
     popular = torch.from_numpy(np.log1p(train.item_degrees)).float()[:, None]
     items = torch.cat([torch.randn(train.n_items, dim - 1) * 0.1, popular], 1)
     users = torch.cat([torch.randn(train.n_users, dim - 1), torch.ones(train.n_users, 1)], 1)
-    return EmbeddingScorer(users.to(device), items.to(device))
+    return Embeddings(users.to(device), items.to(device))
 
 
 def main() -> None:

@@ -20,9 +20,9 @@ import triton
 from benchmarks.measure import markdown
 from dgcf.data.dataset import Dataset
 from dgcf.evaluate.evaluator import Evaluator
-from dgcf.evaluate.topk import EmbeddingScorer
 from dgcf.graph import build_propagation
 from dgcf.graph.gpu import GpuMatrix
+from dgcf.models import Embeddings
 from dgcf.models.base import GraphModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.lightgcn import LightGCN, LightGCNConfig
@@ -167,9 +167,9 @@ def evaluation(folder: Path) -> str:
     dataset = Dataset.load(folder / "gowalla")
     users, items = torch.randn(dataset.n_users, 64, device="cuda"), torch.randn(dataset.n_items, 64, device="cuda")
     evaluator = Evaluator(dataset, split="test", ks=(20,))
-    evaluator.evaluate(EmbeddingScorer(users, items))
+    evaluator.evaluate(Embeddings(users, items))
     middle = statistics.median(
-        seconds(lambda: evaluator.evaluate(EmbeddingScorer(users, items)).means) for _ in range(ROUNDS)
+        seconds(lambda: evaluator.evaluate(Embeddings(users, items)).means) for _ in range(ROUNDS)
     )
     return f"Full ranking of Gowalla, all {len(evaluator.user_idx):,} users, K 20, d 64: {middle:.3f} s."
 

@@ -14,7 +14,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.evaluator import Evaluator
 from dgcf.evaluate.metrics import METRICS
-from dgcf.evaluate.topk import EmbeddingScorer
+from dgcf.models import Embeddings
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "metrics.json").read_text())
 
@@ -51,7 +51,7 @@ def planted(n_users=300, n_items=700, dim=64):
     splits = [Pairs.from_indices(*np.nonzero(which == part), n_users, n_items) for part in (1, 2, 3)]
     generator = torch.Generator().manual_seed(0)
     users, items = (torch.randn(n, dim, generator=generator) for n in (n_users, n_items))
-    return Three(*splits), EmbeddingScorer(users, items)
+    return Three(*splits), Embeddings(users, items)
 
 
 def test_golden_values_through_the_whole_path():

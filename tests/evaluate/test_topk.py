@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate import topk
-from dgcf.evaluate.topk import EmbeddingScorer, top_k
+from dgcf.evaluate.topk import top_k
+from dgcf.models import Embeddings
 
 
 class Table:
@@ -79,9 +80,7 @@ def test_equal_scores_come_in_item_order(n_items):
 @pytest.mark.parametrize(("n_users", "n_items", "dim"), [(97, 1_237, 64), (300, 517, 33), (40, 9_001, 128)])
 def test_chunks_do_not_change_a_bit(n_users, n_items, dim):
     generator = torch.Generator().manual_seed(n_users)
-    scorer = EmbeddingScorer(
-        torch.randn(n_users, dim, generator=generator), torch.randn(n_items, dim, generator=generator)
-    )
+    scorer = Embeddings(torch.randn(n_users, dim, generator=generator), torch.randn(n_items, dim, generator=generator))
     mask = random_pairs(np.random.default_rng(0), n_users, n_items, 0.05)
     users = np.arange(n_users)
     whole = top_k(scorer, users, mask, 20, chunk=n_users)
@@ -181,7 +180,7 @@ def test_bad_input_is_named(change, error, message):
 
 def test_embeddings_of_two_widths_are_refused():
     with pytest.raises(DataError, match="one dim"):
-        EmbeddingScorer(torch.rand(3, 4), torch.rand(5, 6))
+        Embeddings(torch.rand(3, 4), torch.rand(5, 6))
 
 
 @pytest.mark.gpu
@@ -198,7 +197,7 @@ def test_cuda_agrees_with_the_definition():
         np.testing.assert_array_equal(best.item_idx.cpu().numpy(), expected)
     generator = torch.Generator().manual_seed(0)
     users_at = torch.randn(200, 64, generator=generator).cuda()
-    scorer = EmbeddingScorer(users_at, torch.randn(5_000, 64, generator=generator).cuda())
+    scorer = Embeddings(users_at, torch.randn(5_000, 64, generator=generator).cuda())
     whole = top_k(scorer, np.arange(200), mask, 20, chunk=200)
     for chunk in (1, 7, None):
         assert torch.equal(top_k(scorer, np.arange(200), mask, 20, chunk=chunk).scores, whole.scores)

@@ -91,8 +91,8 @@ def test_the_best_epoch_comes_back_as_it_was(finished: Path, dataset: Dataset, t
     made = Run.create(tmp_path / "again", dataset, recipe_for(), seed=3, device="cpu")
     out = fit(dataset, made)
     model, propagation, found = load(Run.open(finished), dataset)
-    assert torch.equal(found.users, out.embeddings.users)
-    assert torch.equal(found.items, out.embeddings.items)
+    assert torch.equal(found.users, out.ranking.users)
+    assert torch.equal(found.items, out.ranking.items)
     assert torch.equal(model.embed(propagation).items, found.items)
     best = max(made.metrics(), key=lambda line: line.get("recall@20", -1))
     assert out.best_epoch == best["epoch"]
@@ -102,7 +102,7 @@ def test_the_best_epoch_comes_back_as_it_was(finished: Path, dataset: Dataset, t
 def test_a_loss_on_cosines_ranks_by_cosines(dataset: Dataset, tmp_path: Path) -> None:
     recipe = recipe_for(loss="softmax", negatives=8, epochs=2)
     out = fit(dataset, Run.create(tmp_path / "run", dataset, recipe, seed=0, device="cpu"))
-    for found in (out.embeddings, load(Run.open(tmp_path / "run"), dataset)[2]):
+    for found in (out.ranking, load(Run.open(tmp_path / "run"), dataset)[2]):
         torch.testing.assert_close(found.users.norm(dim=1), torch.ones(dataset.n_users))
 
 

@@ -80,7 +80,6 @@ def measure(
     """The evaluation of a run's best epoch, and what its gates show if that is asked."""
     from dgcf.data import load as load_data
     from dgcf.evaluate.evaluator import Evaluator
-    from dgcf.evaluate.topk import EmbeddingScorer
     from dgcf.models import gate_correlation
     from dgcf.train import load
 
@@ -88,7 +87,7 @@ def measure(
     evaluator = Evaluator(dataset, split=split, mask=mask, ks=ks)
     model, _, found = load(run, dataset, device=device)
     correlation = gate_correlation(model, dataset.train) if gates else None
-    return evaluator.evaluate(EmbeddingScorer(found.users, found.items)), correlation
+    return evaluator.evaluate(found), correlation
 
 
 def _draw(run: Run, evaluation: Evaluation, result: dict[str, Any]) -> None:

@@ -93,6 +93,18 @@ class Pairs:
         key = np.concatenate([self.keys(), *(other.keys() for other in others)])
         return Pairs.from_keys(distinct(key), self.n_users, self.n_items)
 
+    def summed(
+        self, user_idx: NDArray[np.integer], weights: NDArray[np.float32] | scipy.sparse.csr_array
+    ) -> NDArray[np.float64]:
+        """(n, m) float64: ``Σ_j weights[j]`` over the items j of each user; ``weights`` (n_items, m), dense or CSR.
+
+        Added item by item in float64, so the bits of a user's row do not depend on who else is asked for.
+        """
+        if isinstance(weights, np.ndarray):
+            rows = [np.add.reduce(weights[self[user]], axis=0, dtype=np.float64) for user in user_idx.tolist()]
+            return np.stack(rows) if rows else np.zeros((0, weights.shape[1]))
+        return np.asarray((self.to_scipy()[user_idx].astype(np.float64) @ weights.astype(np.float64)).toarray())
+
     def to_scipy(self) -> scipy.sparse.csr_matrix:
         """The binary matrix R, (n_users, n_items), float32."""
         from scipy.sparse import csr_matrix

@@ -31,7 +31,7 @@ _DIRECT_ITEMS = 512  # below this, looking at the items once is cheaper than gro
 
 
 class Scorer(Protocol):
-    """All that ranking knows of a model."""
+    """All that ranking knows of a model; a ``Ranking`` of the models room is one."""
 
     def scores(self, user_idx: Tensor) -> Tensor:
         """(batch,) int64 user indices, on the CPU → (batch, n_items) scores, on any device; larger is better.
@@ -39,22 +39,6 @@ class Scorer(Protocol):
         The same call must give the same bits. −∞ says that the item is no candidate; NaN is refused.
         """
         ...
-
-
-class EmbeddingScorer:
-    """Inner products ``s(u, i) = ⟨e_u, e_i⟩``: ``users`` (n_users, dim), ``items`` (n_items, dim)."""
-
-    def __init__(self, users: Tensor, items: Tensor) -> None:
-        if users.ndim != 2 or items.ndim != 2 or users.shape[1] != items.shape[1]:
-            raise DataError(
-                f"the embeddings have shapes {tuple(users.shape)} and {tuple(items.shape)}; "
-                "give (n_users, dim) and (n_items, dim) with one dim."
-            )
-        self.users = users.detach()
-        self.items = items.detach()
-
-    def scores(self, user_idx: Tensor) -> Tensor:
-        return self.users[user_idx.to(self.users.device)] @ self.items.T
 
 
 class TopK(NamedTuple):

@@ -1,6 +1,6 @@
-"""The models room: parameters and ``forward(propagation)``; no data, optimiser, loss, sampler or ranking lives here."""
+"""The models room: a graph, or pairs alone, become a ranking; no optimiser, loss or sampler lives here."""
 
-from dgcf.models.base import DropSchedule, Embeddings, GraphModel
+from dgcf.models.base import AtOnceModel, DropSchedule, Embeddings, GraphModel, ItemWeights, Model, Ranking
 from dgcf.models.catalog import CATALOG, Entry, entry
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.gates import gate_correlation
@@ -10,15 +10,19 @@ from dgcf.models.mf import MatrixFactorisation, MatrixFactorisationConfig
 __all__ = [
     "CATALOG",
     "DGCF",
+    "AtOnceModel",
     "DGCFConfig",
     "DropSchedule",
     "Embeddings",
     "Entry",
     "GraphModel",
+    "ItemWeights",
     "LightGCN",
     "LightGCNConfig",
     "MatrixFactorisation",
     "MatrixFactorisationConfig",
+    "Model",
+    "Ranking",
     "entry",
     "gate_correlation",
 ]

@@ -1,7 +1,8 @@
 """What every model gives and takes: the contract between the graph, the training loop and whoever ranks items.
 
-A graph model is parameters and ``forward(propagation)``. Nodes are numbered users first, then items:
-N = n_users + n_items, and row ``n_users + i`` is item i.
+A model is trained in epochs or at once. In epochs: a graph model is parameters and ``forward(propagation)``, and the
+training loop moves the parameters. At once: an ``AtOnceModel`` computes its state from the training pairs. Either way a
+*ranking* comes out. Nodes are numbered users first, then items: N = n_users + n_items; row ``n_users + i`` is item i.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
+from dgcf.data.pairs import Pairs
+from dgcf.errors import DataError
 from dgcf.graph import EdgeDrop, Propagation
 from dgcf.random import uniform
 
@@ -23,14 +28,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What a graph model gives, and all that ranking needs: ``users`` (n_users, dim), ``items`` (n_items, dim)."""
+    """A ranking by inner products, ``s(u, i) = ⟨e_u, e_i⟩``: ``users`` (n_users, dim), ``items`` (n_items, dim)."""
 
     users: Tensor
     items: Tensor
 
+    def __post_init__(self) -> None:
+        if self.users.ndim != 2 or self.items.ndim != 2 or self.users.shape[1] != self.items.shape[1]:
+            raise DataError(
+                f"the embeddings have shapes {tuple(self.users.shape)} and {tuple(self.items.shape)}; "
+                "give (n_users, dim) and (n_items, dim) with one dim."
+            )
+
+    def scores(self, user_idx: Tensor) -> Tensor:
+        """(batch,) int64 → (batch, n_items), on the device of the embeddings."""
+        return self.users[user_idx.to(self.users.device)] @ self.items.T
+
     def normalised(self) -> Embeddings:
         """Rows of length one, so that inner products are cosines; a row of zeros stays one."""
         return Embeddings(nn.functional.normalize(self.users, dim=1), nn.functional.normalize(self.items, dim=1))
+
+
+@dataclass(frozen=True)
+class ItemWeights:
+    """A ranking by what items say of each other, ``s(u, i) = Σ_j W[j, i]`` over the training items j of u.
+
+    ``pairs``: the training pairs; ``weights``: W (n_items, n_items) float32, dense or in compressed sparse rows. Scores
+    are float64 and always summed in the order of the items: whoever else is asked for, a user's bits are the same.
+    """
+
+    pairs: Pairs
+    weights: NDArray[np.float32] | csr_array
+
+    def scores(self, user_idx: Tensor) -> Tensor:
+        """(batch,) int64 → (batch, n_items), on the CPU."""
+        return torch.from_numpy(self.pairs.summed(user_idx.numpy(force=True), self.weights))
+
+
+Ranking = Embeddings | ItemWeights
+"""What a trained model gives, and all that evaluation and recommendation need of it."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +154,25 @@ class GraphModel(nn.Module, ABC):
         """All users and items, as they are ranked: every edge in place and no gradient."""
         nodes = self(propagation).detach().clone()  # a model without layers gives its very parameter
         return Embeddings(nodes[: self.n_users], nodes[self.n_users :])
+
+
+class AtOnceModel(nn.Module, ABC):
+    """A model that is computed from the training pairs at once: its state is buffers, and ``solve`` fills them.
+
+    A subclass is built by ``(n_users, n_items, config)`` with buffers of their final shapes, so that a stored state can
+    be put back without solving again. It lives on the CPU.
+    """
+
+    @abstractmethod
+    def solve(self, pairs: Pairs, seed: int) -> None:
+        """Compute the state; the same pairs and seed give the same bits."""
+
+    @abstractmethod
+    def ranking(self, pairs: Pairs) -> Ranking:
+        """What the state ranks with; ``pairs`` are those it was solved for."""
+
+
+Model = GraphModel | AtOnceModel
 
 
 def xavier_uniform(name: str, rows: int, columns: int, seed: int) -> Tensor:

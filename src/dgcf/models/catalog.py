@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.graph import PropagationSpec
-from dgcf.models.base import GraphModel
+from dgcf.models.base import AtOnceModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.lightgcn import LightGCN, LightGCNConfig
 from dgcf.models.mf import MatrixFactorisation, MatrixFactorisationConfig
+from dgcf.models.popularity import Popularity, PopularityConfig
 
 
 class ModelConfig(Protocol):
@@ -26,12 +27,20 @@ class ModelConfig(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One name of the catalogue: ``build(n_users, n_items, config, seed)`` with its default ``config``."""
+    """One name of the catalogue: the class that is built, and its default ``config``.
+
+    A ``GraphModel`` is built by ``(n_users, n_items, config, seed)``, an ``AtOnceModel`` by the first three.
+    """
 
     name: str
-    build: Callable[..., GraphModel]
+    build: type[Any]
     config: Any
     about: str
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the model is solved at once, and so has none of the training loop's settings."""
+        return issubclass(self.build, AtOnceModel)
 
     @property
     def keys(self) -> list[str]:
@@ -48,6 +57,7 @@ CATALOG: Mapping[str, Entry] = {
         Entry("dgcf-sl", DGCF, DGCFConfig(gates="shared"), "DGCF with one gate per node for all layers"),
         Entry("lightgcn", LightGCN, LightGCNConfig(), "propagation over the user–item graph alone"),
         Entry("bpr-mf", MatrixFactorisation, MatrixFactorisationConfig(), "matrix factorisation, no graph"),
+        Entry("popularity", Popularity, PopularityConfig(), "what most users have, the same for everybody"),
     )
 }
 

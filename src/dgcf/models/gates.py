@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
-from dgcf.models.base import GraphModel
+from dgcf.models.base import GraphModel, Model
 from dgcf.models.layers import LocalityGates
 
 
-def gate_correlation(model: GraphModel, train: Pairs) -> dict[str, Any]:
+def gate_correlation(model: Model, train: Pairs) -> dict[str, Any]:
     """Pearson's ρ of 1/α and log degree, for users and items: the paper's figure (.578 and .835 on ML1M).
 
     ``users`` and ``items`` are those of the last layer, ``layers`` has all of them. Nodes without a training pair
     are left out: they have no degree to take the logarithm of, and their gates are never used.
     """
     gates = getattr(model, "gates", None)
-    if not isinstance(gates, LocalityGates):
+    if not isinstance(model, GraphModel) or not isinstance(gates, LocalityGates):
         raise ConfigError("this model has no gates to look at; train dgcf, dgcf-la or dgcf-sl.")
     closed = 1.0 / gates.alpha().double().cpu().numpy()
     layers = [

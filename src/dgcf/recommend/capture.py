@@ -16,7 +16,7 @@ import torch
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.graph import Propagation
-from dgcf.models.base import Embeddings, GraphModel
+from dgcf.models.base import Embeddings, GraphModel, Model, Ranking
 from dgcf.recommend.snapshot import GraphRule, Layers, Rows, Snapshot
 from dgcf.train import Recipe, Run, Trained
 from dgcf.train import load as load_run
@@ -31,30 +31,32 @@ _LOOKED_AT = 4096
 def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping[str, Any] | None = None) -> Snapshot:
     """The best epoch of a training that has just ended."""
     about = {"seed": seed, "epochs": trained.best_epoch, "metrics": dict(metrics or {})}
-    return capture(trained.model, trained.propagation, trained.embeddings, dataset, trained.recipe, about)
+    return capture(trained.model, trained.propagation, trained.ranking, dataset, trained.recipe, about)
 
 
 def from_run(run: Run, data: Any = None, say: Say | None = None) -> Snapshot:
     """The best epoch of a run folder, with the dataset that it was trained on."""
     dataset = load_data(run.about["dataset"]["source"] if data is None else data, say=say)
-    model, propagation, embeddings = load_run(run, dataset)
+    model, propagation, ranking = load_run(run, dataset)
     epoch = int(run.best().about["epoch"])
     metrics = next((line for line in run.metrics() if line["epoch"] == epoch), {})
     about = {"seed": run.seed, "epochs": epoch, "metrics": metrics}
-    return capture(model, propagation, embeddings, dataset, run.recipe, about)
+    return capture(model, propagation, ranking, dataset, run.recipe, about)
 
 
 def capture(
-    model: GraphModel,
+    model: Model,
     propagation: Propagation | None,
-    embeddings: Embeddings,
+    ranking: Ranking,
     dataset: Dataset,
     recipe: Recipe,
     about: Mapping[str, Any],
 ) -> Snapshot:
     """Everything that later modules need of a model, as NumPy arrays."""
-    readout: Literal["mean", "last"] = getattr(recipe.model, "readout", "mean")
+    # Layers side by side are no sum of layers, so nothing is claimed of them below, whatever is said here.
+    readout: Literal["mean", "last"] = "last" if getattr(recipe.model, "readout", "mean") == "last" else "mean"
     cosine = recipe.train.objective.cosine
+    assert isinstance(ranking, Embeddings)
     snapshot = Snapshot(
         about={
             "model": recipe.name,
@@ -68,23 +70,24 @@ def capture(
         items=dataset.items,
         train=dataset.train,
         seen=dataset.train.union(dataset.validation, dataset.test),
-        user_rows=_array(embeddings.users),
-        item_rows=_array(embeddings.items),
+        user_rows=_array(ranking.users),
+        item_rows=_array(ranking.items),
         rule=_rule(propagation),
         readout=readout,
         cosine=cosine,
     )
-    layers = _layers(model, propagation)
+    layers = _layers(model, propagation) if isinstance(model, GraphModel) else None
     if layers is None or not _reads_back(snapshot, layers):
         return snapshot
     return replace(snapshot, load_layers=lambda: layers)
 
 
 def _rule(propagation: Propagation | None) -> GraphRule | None:
-    if propagation is None:
+    """How rows of M follow from the pairs; None without a graph, and for a graph that fold-in does not know."""
+    if propagation is None or propagation.spec.renormalised:
         return None
     spec = asdict(propagation.spec)
-    del spec["epsilon"], spec["cross"]
+    del spec["epsilon"], spec["cross"], spec["renormalised"]
     return GraphRule(cross=propagation.spec.cross != "none", epsilon=propagation.epsilon, **spec)
 
 

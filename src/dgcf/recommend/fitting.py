@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from dgcf.data import Dataset, Pairs, load
 from dgcf.errors import ConfigError
-from dgcf.evaluate.evaluator import Evaluator
-from dgcf.evaluate.metrics import parse_metric
-from dgcf.evaluate.topk import EmbeddingScorer
-from dgcf.models import Embeddings
+from dgcf.evaluate.validation import validator
 from dgcf.recommend.capture import from_trained
 from dgcf.recommend.snapshot import Snapshot
-from dgcf.train import Observer, Recipe, Trained, Validate, resolve, train
+from dgcf.train import Observer, Trained, resolve, train
 
 if TYPE_CHECKING:
     from dgcf.recommend.recommender import Recommender
@@ -29,14 +26,15 @@ def fit_snapshot(
     """Train what the recommender's parameters say."""
     if on not in ("train", "everything"):
         raise ConfigError(f"on is {on!r}, expected 'train' or 'everything'.")
-    resolve(rec.model, preset=rec.preset, settings=rec.settings)  # a slip in a setting shows before the data is read
+    # A slip in a setting shows before the data is read.
+    in_epochs = not resolve(rec.model, preset=rec.preset, settings=rec.settings).entry.at_once
     dataset = load(data, titles=titles)
     settings = dict(rec.settings)
     if on == "everything":
-        if "epochs" not in settings and len(dataset.validation):
+        if in_epochs and "epochs" not in settings and len(dataset.validation):
             settings["epochs"] = _trained(rec, dataset, settings, observer)[0].best_epoch
         dataset = everything(dataset)
-    if not len(dataset.validation):
+    if in_epochs and not len(dataset.validation):
         settings.setdefault("epochs", EPOCHS_UNWATCHED)
     trained, metrics = _trained(rec, dataset, settings, observer)
     return from_trained(trained, dataset, rec.seed, metrics)
@@ -46,21 +44,11 @@ def _trained(
     rec: Recommender, dataset: Dataset, settings: Mapping[str, Any], observer: Observer | None
 ) -> tuple[Trained, dict[str, float]]:
     recipe = resolve(rec.model, dataset=dataset.name, preset=rec.preset, settings=settings)
-    validate = validator(dataset, recipe) if len(dataset.validation) else None
+    validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
     trained = train(dataset, recipe, seed=rec.seed, device=rec.device, validate=validate, observer=observer)
     if trained.interrupted:
         raise KeyboardInterrupt
-    return trained, dict(validate(trained.embeddings)) if validate else {}
-
-
-def validator(dataset: Dataset, recipe: Recipe) -> Validate:
-    """Embeddings to validation metrics at the recipe's cut-off."""
-    evaluator = Evaluator(dataset, split="validation", ks=(parse_metric(recipe.train.metric)[1],))
-
-    def validate(found: Embeddings) -> dict[str, float]:
-        return dict(evaluator.evaluate(EmbeddingScorer(found.users, found.items)).means)
-
-    return validate
+    return trained, dict(validate(trained.ranking)) if validate else {}
 
 
 def everything(dataset: Dataset) -> Dataset:

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from dgcf.data.pairs import Pairs
-from dgcf.evaluate.topk import EmbeddingScorer, top_k
+from dgcf.evaluate.topk import top_k
+from dgcf.models.base import Embeddings
 from dgcf.recommend.ranking import Candidates, Catalogue
 from dgcf.recommend.snapshot import Rows
 
@@ -22,9 +23,7 @@ class TorchRanker:
     def candidates(self, catalogue: Catalogue, queries: Rows, hidden: Pairs, k: int) -> Candidates:
         n_items = len(catalogue.rows)
         # Copies: the arrays may be read-only views of a file, which torch warns of.
-        scorer = EmbeddingScorer(
-            torch.tensor(queries, device=self.device), torch.tensor(catalogue.rows, device=self.device)
-        )
+        scorer = Embeddings(torch.tensor(queries, device=self.device), torch.tensor(catalogue.rows, device=self.device))
         slack = catalogue.slack(queries)
         pending, width = np.arange(len(queries)), min(k + _MARGIN, n_items)
         found: list[Candidates] = []

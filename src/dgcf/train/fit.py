@@ -14,8 +14,9 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.files import sole_use
 from dgcf.graph import Propagation, build_propagation
-from dgcf.models.base import Embeddings, GraphModel
+from dgcf.models.base import AtOnceModel, Model, Ranking
 from dgcf.models.limits import refuse_too_large
+from dgcf.train import atonce
 from dgcf.train.checkpoint import fill_model
 from dgcf.train.interrupt import asked_to_stop
 from dgcf.train.memory import mark_peak
@@ -28,11 +29,11 @@ from dgcf.train.trainer import Trainer, Validate, ranked_embeddings
 
 @dataclass(frozen=True)
 class Trained:
-    """The outcome: the best epoch's model and embeddings, and how it came about."""
+    """The outcome: the best epoch's model and what it ranks with, and how it came about."""
 
-    model: GraphModel
+    model: Model
     propagation: Propagation | None
-    embeddings: Embeddings
+    ranking: Ranking
     recipe: Recipe
     epochs: int
     best_epoch: int
@@ -56,9 +57,11 @@ def pick_device(name: str) -> torch.device:
 
 def build(
     dataset: Dataset, recipe: Recipe, *, seed: int = 0, device: torch.device | str = "cpu"
-) -> tuple[GraphModel, Propagation | None]:
+) -> tuple[Model, Propagation | None]:
     """The model as it starts, and the graph that it propagates over: the training pairs and nothing else."""
     refuse_too_large(recipe.name, recipe.model, dataset.n_users, dataset.n_items, len(dataset.train))
+    if recipe.entry.at_once:
+        return recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model), None
     model = recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model, seed)
     spec = recipe.model.spec()
     if spec is None:
@@ -78,13 +81,21 @@ def train(
 ) -> Trained:
     """Train to the end, or to Ctrl-C; with ``run``, go on from its last checkpoint if it has one.
 
-    ``validate`` is left out of account where the dataset has no validation pair.
+    A model that is solved at once keeps nothing of an interrupted try, and is then solved anew. ``validate`` is left
+    out of account where the dataset has no validation pair.
     """
     place = pick_device(device)
     mark_peak()
     began = time.perf_counter()
     model, propagation = build(dataset, recipe, seed=seed, device=place)
     watcher = _watcher(observer, run, place)
+    validate = validate if len(dataset.validation) else None
+    if isinstance(model, AtOnceModel):
+        with nullcontext() if run is None else sole_use(run.path):
+            reason = atonce.solve(
+                model, dataset.train, recipe.train.metric, seed=seed, validate=validate, observer=watcher, run=run
+            )
+        return _solved(model, dataset, recipe, reason, run, time.perf_counter() - began)
     if propagation is not None and propagation.warning:
         watcher.note(propagation.warning)
     with asked_to_stop() as interrupted, nullcontext() if run is None else sole_use(run.path):
@@ -95,7 +106,7 @@ def train(
             recipe.train,
             seed=seed,
             device=place,
-            validate=validate if len(dataset.validation) else None,
+            validate=validate,
             observer=watcher,
             keeper=run,
             interrupted=interrupted,
@@ -107,12 +118,14 @@ def train(
     return _outcome(trainer, recipe, reason, run, time.perf_counter() - began)
 
 
-def load(run: Run, dataset: Dataset, *, device: str = "cpu") -> tuple[GraphModel, Propagation | None, Embeddings]:
+def load(run: Run, dataset: Dataset, *, device: str = "cpu") -> tuple[Model, Propagation | None, Ranking]:
     """The best epoch of a run: the model, its graph, and what it ranks with."""
     run.refuse_changes(dataset)
     recipe = run.recipe
     model, propagation = build(dataset, recipe, seed=run.seed, device=pick_device(device))
     fill_model(model, run.best().part("model"), str(run.path / "best.safetensors"))
+    if isinstance(model, AtOnceModel):
+        return model, None, model.ranking(dataset.train)
     return model, propagation, ranked_embeddings(model, propagation, recipe.train)
 
 
@@ -144,13 +157,30 @@ def _outcome(trainer: Trainer, recipe: Recipe, reason: str, run: Run | None, sec
     return Trained(
         model=trainer.model,
         propagation=trainer.propagation,
-        embeddings=trainer.embeddings(),
+        ranking=trainer.embeddings(),
         recipe=recipe,
         epochs=trainer.completed_epochs,
         best_epoch=best_epoch,
         seconds=run.seconds if run is not None else seconds,
         reason=reason,
         interrupted=not trainer.finished,
+        run=run,
+    )
+
+
+def _solved(
+    model: AtOnceModel, dataset: Dataset, recipe: Recipe, reason: str, run: Run | None, seconds: float
+) -> Trained:
+    return Trained(
+        model=model,
+        propagation=None,
+        ranking=model.ranking(dataset.train),
+        recipe=recipe,
+        epochs=1,
+        best_epoch=1,
+        seconds=run.seconds if run is not None else seconds,
+        reason=reason,
+        interrupted=False,
         run=run,
     )
 

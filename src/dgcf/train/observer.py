@@ -10,11 +10,14 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch, as it ended. ``validation`` is empty where the epoch was not evaluated."""
+    """One epoch, as it ended. ``validation`` is empty where the epoch was not evaluated.
+
+    A model that is solved at once has one epoch, and no ``loss``.
+    """
 
     epoch: int
     epochs: int
-    loss: float
+    loss: float | None
     seconds: float
     pairs: int
     metric: str
@@ -28,7 +31,9 @@ class EpochReport:
 
     def line(self) -> str:
         """The epoch in one line of text."""
-        words = [f"epoch {self.epoch}/{self.epochs}", f"loss {self.loss:.4f}"]
+        words = [f"epoch {self.epoch}/{self.epochs}"]
+        if self.loss is not None:
+            words.append(f"loss {self.loss:.4f}")
         if self.metric in self.validation:
             words.append(f"validation {self.metric} {self.validation[self.metric]:.4f}")
         if self.best is not None:

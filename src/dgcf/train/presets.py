@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dgcf.errors import ConfigError, did_you_mean
+from dgcf.models.catalog import Entry
 
 Settings = Mapping[str, Any]
 
@@ -56,15 +57,18 @@ PRESETS: Mapping[str, str] = {
 }
 
 
-def preset_settings(preset: str, model: str, dataset: str) -> dict[str, Any]:
-    """The settings of a preset for a model on a dataset, which may hold keys that this model does not have."""
+def preset_settings(preset: str, model: Entry, dataset: str) -> dict[str, Any]:
+    """The settings of a preset for a model on a dataset, which may hold keys that this model does not have.
+
+    The paper has nothing to say of models that are solved at once; whatever the preset, they keep their defaults.
+    """
     if preset not in PRESETS:
         hint = did_you_mean(preset, PRESETS) or f"; there are {', '.join(PRESETS)}."
         raise ConfigError(f"there is no preset {preset!r}{hint}")
-    if preset == "plain":
+    if preset == "plain" or model.at_once:
         return {}
     family = family_of(dataset)
-    is_dgcf = model.startswith("dgcf")
+    is_dgcf = model.name.startswith("dgcf")
     loop = {**PAPER_LOOP, **SAMPLER_BY_DATASET.get(family, {})} if preset == "paper" else OFFICIAL_LOOP
     if not is_dgcf:
         return {**loop, **_width(family), **BASELINE, **BASELINE_BY_DATASET.get(family, {})}

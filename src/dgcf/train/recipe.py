@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from dgcf.config import configure, refuse_unknown
+from dgcf.errors import ConfigError
 from dgcf.models.catalog import Entry, entry
 from dgcf.train.config import TrainConfig
 from dgcf.train.presets import preset_settings
@@ -16,7 +17,10 @@ TRAIN_KEYS = [field.name for field in fields(TrainConfig)]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model of the catalogue with its own settings, and those of the training loop."""
+    """A model of the catalogue with its own settings, and those of the training loop.
+
+    A model that is solved at once leaves ``train`` at its defaults; of these only ``metric`` is read.
+    """
 
     entry: Entry
     preset: str
@@ -29,6 +33,8 @@ class Recipe:
 
     def settings(self) -> dict[str, Any]:
         """Every setting as it will be used, flat, as ``--set`` and a run folder spell them."""
+        if self.entry.at_once:
+            return asdict(self.model)
         return {**asdict(self.model), **asdict(self.train), "negatives": self.train.n_negatives}
 
 
@@ -38,11 +44,23 @@ def resolve(
     """Defaults, then the preset for this model and dataset, then ``settings``; unknown names and values refused."""
     found = entry(model)
     given = dict(settings or {})
-    refuse_unknown(given, [*found.keys, *TRAIN_KEYS], f"model {model}")
-    chosen = {**preset_settings(preset, model, dataset), **given}
+    loop_keys = [] if found.at_once else TRAIN_KEYS
+    _refuse_loop(found, given)
+    refuse_unknown(given, [*found.keys, *loop_keys], f"model {model}")
+    chosen = {**preset_settings(preset, found, dataset), **given}
     return Recipe(
         found,
         preset,
         configure(found.config, {key: chosen[key] for key in found.keys if key in chosen}, f"model {model}"),
-        configure(TrainConfig(), {key: chosen[key] for key in TRAIN_KEYS if key in chosen}, "training"),
+        configure(TrainConfig(), {key: chosen[key] for key in loop_keys if key in chosen}, "training"),
     )
+
+
+def _refuse_loop(found: Entry, given: Mapping[str, Any]) -> None:
+    """Say why a model that is solved at once has no learning rate."""
+    for key in given:
+        if found.at_once and key in TRAIN_KEYS and key not in found.keys:
+            raise ConfigError(
+                f"model {found.name} is solved at once, not trained in epochs, so it has no setting {key!r}; "
+                f"it has {', '.join(found.keys) or 'none'}."
+            )

@@ -16,7 +16,7 @@ from torch import Tensor
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DgcfError, did_you_mean
 from dgcf.graph import EdgeDrop, Propagation
-from dgcf.models.base import DropSchedule, Embeddings, GraphModel
+from dgcf.models.base import DropSchedule, Embeddings, GraphModel, Ranking
 from dgcf.random import bits
 from dgcf.train.captured import CapturedSteps
 from dgcf.train.checkpoint import Checkpoint, adam_tensors, fill_adam, fill_model
@@ -26,7 +26,7 @@ from dgcf.train.observer import EpochReport, Observer
 from dgcf.train.sampler import Batch, Sampler
 from dgcf.train.stopping import EarlyStopping
 
-Validate = Callable[[Embeddings], Mapping[str, float]]
+Validate = Callable[[Ranking], Mapping[str, float]]
 
 
 class DivergedError(DgcfError):
