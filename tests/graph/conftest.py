@@ -39,6 +39,11 @@ def dense_laplacian(R: csr_array) -> Dense:
     return _normalised(dense_adjacency(R))
 
 
+def dense_renormalised(R: csr_array) -> Dense:
+    """``(D+I)^-½ (A+I) (D+I)^-½`` with explicit diagonal matrices."""
+    return _normalised(dense_adjacency(R) + np.eye(sum(R.shape)))
+
+
 def dense_cross(R: csr_array) -> Dense:
     """``Dc^-½ A² Dc^-½``: each value computed as the operator rounds it, so that ties are ties here too."""
     C = dense_adjacency(R) @ dense_adjacency(R)

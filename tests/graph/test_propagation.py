@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from dgcf.errors import ConfigError, DataError
 from dgcf.graph import EdgeDrop, Propagation, PropagationSpec, build_propagation
-from tests.graph.conftest import Dense, dense_cross, dense_laplacian, interactions, real
+from tests.graph.conftest import Dense, dense_cross, dense_laplacian, dense_renormalised, interactions, real
 
 F64 = torch.float64
 
@@ -22,13 +22,15 @@ F64 = torch.float64
 def specs(draw: st.DrawFn) -> PropagationSpec:
     """Every description that has a meaning."""
     cross = draw(st.sampled_from(["filtered", "matrix-free", "none"]))
+    direct = draw(st.booleans()) or cross == "none"
     return PropagationSpec(
-        direct=draw(st.booleans()) or cross == "none",
+        direct=direct,
         cross=cross,
         epsilon=draw(st.sampled_from([0.0, 0.15, 0.4, "auto"])),
         self_loop=draw(st.booleans()),
         cross_diagonal=draw(st.booleans()),
         cross_below_one=draw(st.booleans()),
+        renormalised=direct and cross != "matrix-free" and draw(st.booleans()),
     )
 
 
@@ -46,7 +48,7 @@ def dense_operator(R: csr_array, spec: PropagationSpec, epsilon: float | None) -
     """M of the spec, written out."""
     M = np.zeros((sum(R.shape), sum(R.shape)))
     if spec.direct:
-        M += dense_laplacian(R)
+        M += dense_renormalised(R) if spec.renormalised else dense_laplacian(R)
     if spec.cross != "none":
         Lc = dense_cross(R)
         if not spec.cross_diagonal:

@@ -11,12 +11,14 @@ from dgcf.errors import ConfigError
 from dgcf.graph import PropagationSpec
 
 
-def test_the_presets_name_the_three_readings() -> None:
+def test_the_presets_name_the_readings() -> None:
     assert PropagationSpec.preset("paper") == PropagationSpec()
     official = PropagationSpec.preset("official-code", epsilon=0.004)
     assert (official.self_loop, official.cross_below_one, official.epsilon) == (False, True, 0.004)
     lightgcn = PropagationSpec.preset("lightgcn")
     assert (lightgcn.direct, lightgcn.cross, lightgcn.self_loop) == (True, "none", False)
+    gcn = PropagationSpec.preset("gcn")
+    assert (gcn.direct, gcn.cross, gcn.self_loop, gcn.renormalised) == (True, "none", False, True)
 
 
 def test_it_cannot_be_changed_in_place() -> None:
@@ -32,6 +34,8 @@ def test_it_cannot_be_changed_in_place() -> None:
         ({"epsilon": 1.5}, "epsilon is 1.5, expected a number from 0 to 1"),
         ({"epsilon": math.nan}, "epsilon is nan, expected a number from 0 to 1"),
         ({"direct": False, "cross": "none", "self_loop": False}, "always zero"),
+        ({"direct": False, "renormalised": True}, "renormalised is about a stored L; turn on direct"),
+        ({"cross": "matrix-free", "renormalised": True}, "choose cross='filtered' or 'none'"),
     ],
 )
 def test_settings_without_meaning_are_refused(settings: dict[str, object], sentence: str) -> None:

@@ -17,6 +17,7 @@ from dgcf.errors import ConfigError
 from dgcf.graph import Propagation, build_propagation
 from dgcf.models import CATALOG, DGCF, DGCFConfig, DropSchedule, GraphModel, LightGCN, LightGCNConfig, entry
 from dgcf.models.layers import LocalityGates
+from dgcf.models.weighted import WeightedModel
 from dgcf.random import permutation, uniform
 
 
@@ -38,41 +39,57 @@ def float64(model: GraphModel, propagation: Propagation | None) -> tuple[GraphMo
     return model.double(), None if propagation is None else propagation.to(dtype=torch.float64)
 
 
+def readouts(name: str) -> list[str]:
+    """Those that the model can be asked for; of a model without a choice its only one."""
+    if "readout" not in entry(name).keys:
+        return ["only"]
+    return ["mean", "last", *(["concat"] if issubclass(entry(name).build, WeightedModel) else [])]
+
+
 @pytest.mark.parametrize("name", [name for name in CATALOG if not entry(name).at_once])
 class TestContract:
     def test_shapes(self, name: str) -> None:
-        model, propagation = build(name, random_matrix(0))
-        assert model(propagation).shape == (21, 4)
-        found = model.embed(propagation)
-        assert found.users.shape == (9, 4)
-        assert found.items.shape == (12, 4)
-        assert not found.users.requires_grad
+        for readout in readouts(name):
+            model, propagation = build(name, random_matrix(0), readout=readout)
+            assert model.width == (4 if readout != "concat" else 12 if name == "gc-mc" else 16)
+            assert model(propagation).shape == (21, model.width)
+            found = model.embed(propagation)
+            assert found.users.shape == (9, model.width)
+            assert found.items.shape == (12, model.width)
+            assert not found.users.requires_grad
 
-    @pytest.mark.parametrize("readout", ["mean", "last"])
     @pytest.mark.parametrize("dropout", [0.0, 0.4])
     @pytest.mark.parametrize("n_rows", [1, 20, 90])
-    def test_rows_are_those_of_the_whole_to_the_last_bit(
-        self, name: str, readout: str, dropout: float, n_rows: int
-    ) -> None:
-        """Few rows are cut out of the last layer, many are taken from all of it."""
-        model, propagation = build(name, random_matrix(1, 40, 60), dim=16, readout=readout)
-        drop = DropSchedule(dropout, seed=3, step=5)
+    def test_rows_are_those_of_the_whole(self, name: str, dropout: float, n_rows: int) -> None:
+        """Few rows are cut out of the last layer, many are taken from all of it.
+
+        To the last bit, unless dense products are in between, which sum in another order for another shape.
+        """
         rows = torch.tensor(permutation(2, "test/rows", 100)[:n_rows])
-        assert torch.equal(model(propagation, rows=rows, drop=drop), model(propagation, drop=drop)[rows])
+        drop = DropSchedule(dropout, seed=3, step=5)
+        for readout in readouts(name):
+            model, propagation = build(name, random_matrix(1, 40, 60), dim=16, readout=readout, message_dropout=dropout)
+            for precision in (1e-5, 1e-12):
+                found, whole = model(propagation, rows=rows, drop=drop), model(propagation, drop=drop)[rows]
+                if isinstance(model, WeightedModel):
+                    torch.testing.assert_close(found, whole, rtol=precision, atol=precision)
+                else:
+                    assert torch.equal(found, whole)
+                model, propagation = float64(model, propagation)
 
     def test_gradient_through_rows_is_that_of_the_whole(self, name: str) -> None:
         model, propagation = float64(*build(name, random_matrix(1, 20, 30)))
         rows = torch.tensor([0, 7, 21, 49])  # of 50: few enough to be cut out
-        weights = torch.arange(16.0, dtype=torch.float64).reshape(4, 4)
+        weights = torch.arange(4.0 * model.width, dtype=torch.float64).reshape(4, -1)
         gradients = []
         for final in (model(propagation, rows=rows), model(propagation)[rows]):
             parameters = list(model.parameters())
             gradients.append(torch.autograd.grad((final * weights).sum(), parameters))
         for restricted, whole in zip(*gradients, strict=True):
-            torch.testing.assert_close(restricted, whole, rtol=1e-13, atol=1e-13)
+            torch.testing.assert_close(restricted, whole, rtol=1e-13, atol=1e-12)
 
     def test_gradcheck(self, name: str) -> None:
-        model, propagation = float64(*build(name, random_matrix(2, 5, 6), dim=2, layers=2))
+        model, propagation = float64(*build(name, random_matrix(2, 5, 6), dim=3, layers=2, message_dropout=0.2))
         rows = torch.tensor([0, 3, 4, 9])
         names = [key for key, _ in model.named_parameters()]
 
@@ -88,6 +105,36 @@ class TestContract:
         first, again, other = (build(name, random_matrix(0), seed)[0].state_dict() for seed in (7, 7, 8))
         assert all(torch.equal(first[key], again[key]) for key in first)
         assert not any(torch.equal(first[key], other[key]) for key in first)
+
+
+@pytest.mark.parametrize("name", [name for name in CATALOG if "message_dropout" in entry(name).keys])
+class TestMessageDropout:
+    def test_it_is_drawn_anew_in_every_step_and_never_when_ranking(self, name: str) -> None:
+        model, propagation = build(name, random_matrix(1), message_dropout=0.4)
+        without, _ = build(name, random_matrix(1), message_dropout=0.0)
+        finals = [model(propagation, drop=DropSchedule(0.0, 3, step)) for step in (1, 2, 1)]
+        assert torch.equal(finals[0], finals[2])
+        assert not torch.equal(finals[0], finals[1])
+        assert torch.equal(model(propagation), without(propagation))
+        assert torch.equal(model(propagation), without(propagation, drop=DropSchedule(0.0, 3, 1)))
+
+
+def test_a_share_p_of_the_messages_is_dropped_differently_by_seed_step_layer_node_and_column() -> None:
+    rows = torch.arange(500)
+    kept = DropSchedule(0.0, 1, 2).messages(3, 0.3, rows, 40)
+    assert kept.shape == (500, 40)
+    assert kept.float().mean().item() == pytest.approx(0.7, abs=5 * np.sqrt(0.21 / 20_000))
+    others = [
+        DropSchedule(0.0, 2, 2).messages(3, 0.3, rows, 40),
+        DropSchedule(0.0, 1, 3).messages(3, 0.3, rows, 40),
+        DropSchedule(0.0, 1, 2).messages(4, 0.3, rows, 40),
+        kept.roll(1, dims=0),
+        kept.roll(1, dims=1),
+    ]
+    for other in others:  # independent draws agree in .7² + .3² of the places
+        assert (kept == other).float().mean().item() == pytest.approx(0.58, abs=5 * np.sqrt(0.25 / 20_000))
+    some = torch.tensor([499, 3, 3])
+    assert torch.equal(DropSchedule(0.0, 1, 2).messages(3, 0.3, some, 40), kept[some])
 
 
 def test_layer0_starts_xavier_uniform_for_users_and_items_apart() -> None:

@@ -2,7 +2,7 @@
 
 from dgcf.graph.bipartite import adjacency, interaction_matrix
 from dgcf.graph.crosshop import CrossHop, cross_hop
-from dgcf.graph.dropedge import EdgeDrop
+from dgcf.graph.dropedge import EdgeDrop, MessageDrop
 from dgcf.graph.normalize import cross_degrees, degrees, inverse_sqrt, laplacian
 from dgcf.graph.propagation import Propagation, build_propagation
 from dgcf.graph.spec import PropagationSpec
@@ -10,6 +10,7 @@ from dgcf.graph.spec import PropagationSpec
 __all__ = [
     "CrossHop",
     "EdgeDrop",
+    "MessageDrop",
     "Propagation",
     "PropagationSpec",
     "adjacency",

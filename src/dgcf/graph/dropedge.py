@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ class EdgeDrop:
     step: int
     layer: int = 0
     kind: DropKind = "entries"
+    stream: ClassVar[str] = "drop-edge"
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.p < 1.0:
@@ -68,7 +69,7 @@ class EdgeDrop:
     @cached_property
     def keys(self) -> tuple[int, int]:
         """``k0`` and the odd ``k1`` of this step and layer."""
-        first, second = key_of(self.seed, f"drop-edge/{self.step}/{self.layer}")
+        first, second = key_of(self.seed, f"{self.stream}/{self.step}/{self.layer}")
         return first & WORD, (second & WORD) | 1
 
     @property
@@ -103,6 +104,25 @@ class EdgeDrop:
         z = (z ^ ((z >> 16) & 0xFFFF)) * _signed(GOLDEN)
         # Flipping the top bit makes the signed comparison an unsigned one.
         return (z ^ _signed(0x80000000)) >= _signed(self.limit ^ 0x80000000)
+
+
+@dataclass(frozen=True)
+class MessageDrop(EdgeDrop):
+    """Message dropout: the same draw for the numbers of an (N, dim) matrix, from a stream of its own.
+
+    In the place of an edge's ``h`` a number in row i and column j has ``mix32(i) ^ mix32(2³² − 1 − j)``, so the draw of
+    some rows is that of all rows, restricted.
+    """
+
+    stream: ClassVar[str] = "drop-message"
+
+    def kept_at(self, rows: Tensor, width: int) -> Tensor:
+        """Which numbers of the given rows stay: (n_rows, width), True or False; ``rows`` are int64 node numbers."""
+        columns = mix32(WORD - np.arange(width, dtype=np.int64))
+        if rows.device.type == "cpu":
+            return torch.from_numpy(self.kept(mix32(rows.numpy())[:, None] ^ columns))
+        hashes = hash_tensor(rows.cpu().numpy(), rows.device)
+        return self._kept_on_device(hashes[:, None] ^ torch.from_numpy(columns.view(np.int32)).to(rows.device))
 
 
 def mix32(numbers: NDArray[Any]) -> Words:

@@ -224,13 +224,14 @@ def build_propagation(R: Any, spec: PropagationSpec | None = None, *, block_work
 
 def _merged(A: csr_array, cross: CrossHop | None, spec: PropagationSpec) -> csr_array:
     """The sum of the parts as one matrix: L and Lc never overlap, I adds to the diagonal of Lc."""
+    loops = eye_array(A.shape[0], format="csr", dtype=np.float64)
     parts = []
     if spec.direct:
-        parts.append(laplacian(A))
+        parts.append(laplacian(csr_array(A + loops) if spec.renormalised else A))
     if cross is not None:
         parts.append(cross.matrix)
     if spec.self_loop:
-        parts.append(eye_array(A.shape[0], format="csr", dtype=np.float64))
+        parts.append(loops)
     merged = csr_array(parts[0])
     for part in parts[1:]:
         merged = csr_array(merged + part)

@@ -42,6 +42,9 @@ class PropagationSpec:
     cross_below_one: bool = False
     """Keep ``ε < Lc < 1`` as the authors' code does. Only a node whose neighbours have no other has a 1, on its
     diagonal, so this touches lone stars of the graph and nothing else."""
+    renormalised: bool = False
+    """Put a loop at every node before L is normalised: ``(D+I)^-½ (A+I) (D+I)^-½`` (Kipf and Welling, ICLR 2017). The
+    ``I`` of ``self_loop`` is added after it, and is another one."""
 
     def __post_init__(self) -> None:
         if self.cross not in CROSS_FORMS:
@@ -50,10 +53,16 @@ class PropagationSpec:
         check_epsilon(self.epsilon)
         if not self.direct and self.cross == "none" and not self.self_loop:
             raise ConfigError("a propagation of no parts is always zero; turn on direct, cross or self_loop.")
+        if self.renormalised and (not self.direct or self.cross == "matrix-free"):
+            raise ConfigError(
+                "renormalised is about a stored L; turn on direct, and choose cross='filtered' or 'none'."
+            )
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> PropagationSpec:
-        """A named reading: ``paper`` (L + Lc + I), ``official-code`` (no I, ``ε < Lc < 1``), ``lightgcn`` (L alone)."""
+        """A named reading: ``paper`` (L + Lc + I), ``official-code`` (no I, ``ε < Lc < 1``), ``lightgcn`` (L alone),
+        ``gcn`` (L of the graph with loops).
+        """
         if name not in PRESETS:
             hint = did_you_mean(name, PRESETS)
             raise ConfigError(f"there is no propagation preset {name!r}, only {', '.join(PRESETS)}{hint}.")
@@ -68,4 +77,5 @@ PRESETS = {
     "paper": PropagationSpec(),
     "official-code": PropagationSpec(self_loop=False, cross_below_one=True),
     "lightgcn": PropagationSpec(cross="none", self_loop=False),
+    "gcn": PropagationSpec(cross="none", self_loop=False, renormalised=True),
 }

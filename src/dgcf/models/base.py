@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dgcf.data.pairs import Pairs
 from dgcf.errors import DataError
-from dgcf.graph import EdgeDrop, Propagation
+from dgcf.graph import EdgeDrop, MessageDrop, Propagation
 from dgcf.random import uniform
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """A ranking by inner products, ``s(u, i) = ⟨e_u, e_i⟩``: ``users`` (n_users, dim), ``items`` (n_items, dim)."""
+    """A ranking by inner products, ``s(u, i) = ⟨e_u, e_i⟩``: ``users`` (n_users, width), ``items`` (n_items, width)."""
 
     users: Tensor
     items: Tensor
@@ -71,7 +71,7 @@ Ranking = Embeddings | ItemWeights
 
 @dataclass(frozen=True)
 class DropSchedule:
-    """Which edges one training step leaves out, layer by layer.
+    """What one training step leaves out, layer by layer: edges here, and numbers of what nodes pass on (``messages``).
 
     ``per_layer`` draws anew at each layer (the paper); otherwise all layers of a step share one draw (the authors'
     code). ``kind`` is ``entries`` (each entry of the matrix on its own) or ``edges`` (both directions together).
@@ -88,6 +88,14 @@ class DropSchedule:
         if self.p == 0:
             return None
         return EdgeDrop(p=self.p, seed=self.seed, step=self.step, layer=layer if self.per_layer else 0, kind=self.kind)
+
+    def messages(self, layer: int, p: float, rows: Tensor, width: int) -> Tensor:
+        """Message dropout: which numbers of the nodes ``rows`` stay at a layer, each with probability 1−p.
+
+        (n_rows, width), True or False. A draw depends on (seed, step, layer, node, column) alone: it is the same on
+        every device and for any choice of rows.
+        """
+        return MessageDrop(p=p, seed=self.seed, step=self.step, layer=layer).kept_at(rows, width)
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,11 @@ class GraphModel(nn.Module, ABC):
     def n_nodes(self) -> int:
         return self.n_users + self.n_items
 
+    @property
+    def width(self) -> int:
+        """Columns of the final rows: ``dim``, unless the read-out puts layers side by side."""
+        return self.dim
+
     def ego(self, rows: Tensor | None = None) -> Tensor:
         """Layer 0, which L2 regularises: (N, dim), or its rows (n_rows, dim)."""
         return self.layer0 if rows is None else self.layer0.index_select(0, rows)
@@ -140,9 +153,9 @@ class GraphModel(nn.Module, ABC):
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None
     ) -> Tensor:
-        """The nodes' final rows: (N, dim), or (n_rows, dim) with exactly the values those rows have in the whole.
+        """The nodes' final rows: (N, width), or (n_rows, width) with the values that those rows have in the whole.
 
-        ``rows``: (n_rows,) int64 node numbers; ``drop``: the edges left out of this training step.
+        ``rows``: (n_rows,) int64 node numbers; ``drop``: what this training step leaves out, None when ranking.
         """
 
     def stack(self) -> Stack | None:
@@ -162,6 +175,9 @@ class AtOnceModel(nn.Module, ABC):
     A subclass is built by ``(n_users, n_items, config)`` with buffers of their final shapes, so that a stored state can
     be put back without solving again. It lives on the CPU.
     """
+
+    seeded: ClassVar[bool] = True
+    """Whether the seed changes what ``solve`` computes."""
 
     @abstractmethod
     def solve(self, pairs: Pairs, seed: int) -> None:

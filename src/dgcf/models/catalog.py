@@ -10,8 +10,11 @@ from dgcf.errors import ConfigError, did_you_mean
 from dgcf.graph import PropagationSpec
 from dgcf.models.base import AtOnceModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
+from dgcf.models.gcmc import GCMC, GCMCConfig
+from dgcf.models.gcn import GCN, GCNConfig
 from dgcf.models.lightgcn import LightGCN, LightGCNConfig
 from dgcf.models.mf import MatrixFactorisation, MatrixFactorisationConfig
+from dgcf.models.ngcf import NGCF, NGCFConfig
 from dgcf.models.popularity import Popularity, PopularityConfig
 
 
@@ -43,6 +46,11 @@ class Entry:
         return issubclass(self.build, AtOnceModel)
 
     @property
+    def seeded(self) -> bool:
+        """Whether another seed gives another model."""
+        return not self.at_once or bool(self.build.seeded)
+
+    @property
     def keys(self) -> list[str]:
         """The settings that the model has."""
         return [field.name for field in fields(self.config)]
@@ -57,6 +65,10 @@ CATALOG: Mapping[str, Entry] = {
         Entry("dgcf-sl", DGCF, DGCFConfig(gates="shared"), "DGCF with one gate per node for all layers"),
         Entry("lightgcn", LightGCN, LightGCNConfig(), "propagation over the user–item graph alone"),
         Entry("bpr-mf", MatrixFactorisation, MatrixFactorisationConfig(), "matrix factorisation, no graph"),
+        Entry("gcn", GCN, GCNConfig(), "graph convolutions with weights and loops, the last layer alone"),
+        Entry("gcn-jk", GCN, GCNConfig(readout="concat"), "GCN with jumping knowledge: its layers side by side"),
+        Entry("gc-mc", GCMC, GCMCConfig(), "a graph convolution and a dense layer for each hop"),
+        Entry("ngcf", NGCF, NGCFConfig(), "messages that also say what a node and its neighbour have in common"),
         Entry("popularity", Popularity, PopularityConfig(), "what most users have, the same for everybody"),
     )
 }

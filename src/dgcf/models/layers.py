@@ -69,16 +69,20 @@ def propagate(
         x = propagation.apply(_gated(gate, layer, x), drop=_drawn(drop, layer))
         total = total + x
     inner, drawn = _gated(gate, layers - 1, x), _drawn(drop, layers - 1)
-    if rows is None:
-        x = propagation.apply(inner, drop=drawn)
-    else:
+    if rows is not None:
         # Summed first and gathered once: the adjoint of a gather fills a whole (N, dim) matrix.
         total = total.index_select(0, rows)
-        if len(rows) <= WORTH_CUTTING * propagation.n_nodes:
-            x = propagation.apply(inner, rows=rows, drop=drawn)
-        else:
-            x = propagation.apply(inner, drop=drawn).index_select(0, rows)
+    x = received_rows(propagation, inner, rows, drawn)
     return x if readout == "last" else (total + x) / (layers + 1)
+
+
+def received_rows(propagation: Propagation, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+    """``M x``, (N, dim), or its ``rows``, (n_rows, dim): cut out of M wherever that is less work."""
+    if rows is None:
+        return propagation.apply(x, drop=drop)
+    if len(rows) <= WORTH_CUTTING * propagation.n_nodes:
+        return propagation.apply(x, rows=rows, drop=drop)
+    return propagation.apply(x, drop=drop).index_select(0, rows)
 
 
 def _gated(gate: Gate | None, layer: int, x: Tensor) -> Tensor:

@@ -116,10 +116,9 @@ class Trainer:
             return value
         return value + self.config.l2 * l2_term(self.model.ego(rows), times[rows], size)
 
-    def _drop(self, step: int) -> DropSchedule | None:
+    def _drop(self, step: int) -> DropSchedule:
+        """What this step leaves out; without drop-edge too, since a model may drop messages."""
         p = self.config.edge_dropout
-        if p == 0:
-            return None
         return DropSchedule(p, self._drop_seed, step, per_layer=self.config.dropout_draws == "layer")
 
     def _steps(self) -> Callable[[int], object]:
@@ -142,8 +141,7 @@ class Trainer:
         return self._captured.run
 
     def _edge_drop(self, step: int, layer: int) -> EdgeDrop | None:
-        drop = self._drop(step)
-        return None if drop is None else drop.at(layer)
+        return self._drop(step).at(layer)
 
     def _ordinary_step(self, number: int) -> None:
         batch = self.sampler.batch(self.epoch, number).to(self.device)
@@ -182,7 +180,7 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        return self.epoch > self.config.epochs or (self.done == 0 and self.stopping.exhausted)
+        return self.stopping.over(self.epoch, self.done, self.config.epochs)
 
     @property
     def completed_epochs(self) -> int:
