@@ -23,6 +23,7 @@ class Popularity(AtOnceModel):
     (n_items, 1).
     """
 
+    seeded = False
     degrees: Tensor
 
     def __init__(self, n_users: int, n_items: int, config: PopularityConfig) -> None:
