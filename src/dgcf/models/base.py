@@ -188,6 +188,21 @@ class AtOnceModel(nn.Module, ABC):
         """What the state ranks with; ``pairs`` are those it was solved for."""
 
 
+class SolvedEmbeddings(AtOnceModel):
+    """One whose state is embeddings: ``users`` (n_users, dim) and ``items`` (n_items, dim), zeros until solved."""
+
+    users: Tensor
+    items: Tensor
+
+    def __init__(self, n_users: int, n_items: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("users", torch.zeros(n_users, dim))
+        self.register_buffer("items", torch.zeros(n_items, dim))
+
+    def ranking(self, pairs: Pairs) -> Embeddings:
+        return Embeddings(self.users, self.items)
+
+
 Model = GraphModel | AtOnceModel
 
 

@@ -10,12 +10,16 @@ from dgcf.errors import ConfigError, did_you_mean
 from dgcf.graph import PropagationSpec
 from dgcf.models.base import AtOnceModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
+from dgcf.models.ease import EASE, EASEConfig
 from dgcf.models.gcmc import GCMC, GCMCConfig
 from dgcf.models.gcn import GCN, GCNConfig
+from dgcf.models.ials import IALS, IALSConfig
+from dgcf.models.itemknn import ItemKNN, ItemKNNConfig
 from dgcf.models.lightgcn import LightGCN, LightGCNConfig
 from dgcf.models.mf import MatrixFactorisation, MatrixFactorisationConfig
 from dgcf.models.ngcf import NGCF, NGCFConfig
 from dgcf.models.popularity import Popularity, PopularityConfig
+from dgcf.models.random_order import RandomOrder, RandomOrderConfig
 
 
 class ModelConfig(Protocol):
@@ -69,7 +73,11 @@ CATALOG: Mapping[str, Entry] = {
         Entry("gcn-jk", GCN, GCNConfig(readout="concat"), "GCN with jumping knowledge: its layers side by side"),
         Entry("gc-mc", GCMC, GCMCConfig(), "a graph convolution and a dense layer for each hop"),
         Entry("ngcf", NGCF, NGCFConfig(), "messages that also say what a node and its neighbour have in common"),
+        Entry("ease", EASE, EASEConfig(), "a linear regression from items to items, in closed form"),
+        Entry("ials", IALS, IALSConfig(), "matrix factorisation by least squares on all pairs, by `implicit`"),
+        Entry("item-knn", ItemKNN, ItemKNNConfig(), "the nearest items to those that a user has"),
         Entry("popularity", Popularity, PopularityConfig(), "what most users have, the same for everybody"),
+        Entry("random", RandomOrder, RandomOrderConfig(), "a random order for every user"),
     )
 }
 

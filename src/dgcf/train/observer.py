@@ -32,13 +32,13 @@ class EpochReport:
     def line(self) -> str:
         """The epoch in one line of text."""
         words = [f"epoch {self.epoch}/{self.epochs}"]
-        if self.loss is not None:
-            words.append(f"loss {self.loss:.4f}")
+        words += [] if self.loss is None else [f"loss {self.loss:.4f}"]
         if self.metric in self.validation:
             words.append(f"validation {self.metric} {self.validation[self.metric]:.4f}")
         if self.best is not None:
             words.append(f"best {self.best:.4f} at {self.best_epoch}")
-        return "  ".join([*words, f"{self.pairs_per_second:,.0f} pairs/s"])
+        words.append(f"{self.seconds:.1f} s" if self.loss is None else f"{self.pairs_per_second:,.0f} pairs/s")
+        return "  ".join(words)
 
 
 class Observer:

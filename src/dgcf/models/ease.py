@@ -1,0 +1,95 @@
+"""EASE: a linear regression from the items that a user has to each item, solved in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotri
+from torch import Tensor
+
+from dgcf.config import Between, require_range, tuned
+from dgcf.data.pairs import Pairs
+from dgcf.errors import ConfigError
+from dgcf.models.base import AtOnceModel, ItemWeights
+
+_BLOCK = 1 << 23  # numbers of a matrix that are worked on at once: 64 MB
+
+
+@dataclass(frozen=True)
+class EASEConfig:
+    """What shapes an EASE."""
+
+    l2: float = tuned(500.0, Between(10.0, 10_000.0, log=True))
+    """λ: how much large weights cost, counted in users; 500 is the original's for ML-20M."""
+
+    def __post_init__(self) -> None:
+        require_range("l2", self.l2, 0, 1e12, open_low=True)
+
+    @property
+    def instead(self) -> str:
+        return "leave out rare items when the data is prepared, or train item-knn, which keeps a few neighbours of each"
+
+    def memory(self, n_users: int, n_items: int, n_pairs: int) -> int:
+        """The Gram matrix in float64, which becomes its own inverse, and the weights in float32."""
+        return (8 + 4) * n_items**2
+
+
+class EASE(AtOnceModel):
+    """Embarrassingly shallow autoencoders (Steck, WWW 2019).
+
+    ``B = argmin ‖X − X B‖² + λ‖B‖²`` with ``diag(B) = 0``, X (n_users, n_items) the binary training pairs, has the
+    closed form ``B = I − P · diag(1 / diag P)``, ``P = (XᵀX + λ I)⁻¹``. ``s(u, i) = Σ_j B[j, i]`` over u's items j.
+    Solved in float64 by Cholesky's decomposition, kept in float32. Shapes: B (n_items, n_items).
+    """
+
+    seeded = False
+    weights: Tensor
+
+    def __init__(self, n_users: int, n_items: int, config: EASEConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("weights", torch.zeros(n_items, n_items))
+
+    def solve(self, pairs: Pairs, seed: int) -> None:
+        inverse = self._inverse(gram_matrix(pairs))
+        diagonal = inverse.diagonal().copy()
+        weights = self.weights.numpy()
+        for rows in _blocks(len(weights)):
+            block = inverse[rows] + inverse[:, rows].T  # one triangle holds the numbers, the other zeros
+            np.divide(block, -diagonal, out=weights[rows], casting="same_kind")
+        np.fill_diagonal(weights, 0.0)
+
+    def ranking(self, pairs: Pairs) -> ItemWeights:
+        return ItemWeights(pairs, self.weights.numpy())
+
+    def _inverse(self, gram: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The lower triangle of ``(G + λ I)⁻¹``, zeros above it; written over G."""
+        gram.flat[:: len(gram) + 1] += self.config.l2
+        # G is symmetric: transposed it is the same matrix in the order that LAPACK works on in place.
+        factor, failed = dpotrf(gram.T, lower=1, clean=1, overwrite_a=1)
+        if not failed:
+            inverse, failed = dpotri(factor, lower=1, overwrite_c=1)
+        if failed:
+            raise ConfigError(
+                f"l2 is {self.config.l2:g}, so small that the items cannot be told apart; raise it with --set l2=…"
+            )
+        return np.asarray(inverse)
+
+
+def gram_matrix(pairs: Pairs) -> NDArray[np.float64]:
+    """``XᵀX`` (n_items, n_items): how many users two items share; made row block by row block."""
+    X = pairs.to_scipy()
+    Xt = X.T.tocsr()
+    gram = np.empty((pairs.n_items, pairs.n_items))
+    for rows in _blocks(pairs.n_items):
+        gram[rows] = (Xt[rows] @ X).toarray()
+    return gram
+
+
+def _blocks(n: int) -> list[slice]:
+    """The rows of an (n, n) matrix, in slices of bounded size."""
+    step = max(1, _BLOCK // max(n, 1))
+    return [slice(start, start + step) for start in range(0, n, step)]

@@ -1,0 +1,82 @@
+"""iALS: matrix factorisation by alternating least squares on all pairs, the seen ones with more weight."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dgcf.config import Between, OneOf, require_range, tuned
+from dgcf.data.pairs import Pairs
+from dgcf.errors import ConfigError
+from dgcf.models.base import SolvedEmbeddings
+from dgcf.models.limits import MAX_DIM
+from dgcf.random import uniform
+
+_START = 0.01
+
+
+@dataclass(frozen=True)
+class IALSConfig:
+    """What shapes an iALS; the names are those of the ``implicit`` package."""
+
+    factors: int = tuned(64, OneOf((32, 64, 128, 256)))
+    """Width of the embeddings."""
+    regularization: float = tuned(1.0, Between(1e-3, 1e3, log=True))
+    """λ: how much long rows cost."""
+    alpha: float = tuned(10.0, Between(1.0, 100.0, log=True))
+    """Confidence of a training pair; that of any other pair is 1. (Hu, Koren and Volinsky write 1 + α.)"""
+    iterations: int = tuned(15, Between(5, 50))
+    """How often users and items are solved for in turn."""
+
+    def __post_init__(self) -> None:
+        require_range("factors", self.factors, 1, MAX_DIM)
+        require_range("regularization", self.regularization, 0, 1e9, open_low=True)
+        require_range("alpha", self.alpha, 0, 1e9, open_low=True)
+        require_range("iterations", self.iterations, 1, 10_000)
+
+
+class IALS(SolvedEmbeddings):
+    """Implicit alternating least squares (Hu, Koren and Volinsky, ICDM 2008), solved by ``implicit``.
+
+    Minimises ``Σ_ui c_ui (p_ui − ⟨x_u, y_i⟩)² + λ (Σ‖x_u‖² + Σ‖y_i‖²)`` over all users and items, with p = 1 and
+    c = α for a training pair, p = 0 and c = 1 for any other. At the end the users are solved for once more, exactly:
+    ``x_u = (YᵀY + (α − 1) Σ_j y_j y_jᵀ + λ I)⁻¹ α Σ_j y_j`` over u's items j, which is also how a new user is folded
+    in. Shapes: x (n_users, factors), y (n_items, factors).
+    """
+
+    def __init__(self, n_users: int, n_items: int, config: IALSConfig) -> None:
+        super().__init__(n_users, n_items, config.factors)
+        self.config = config
+
+    def solve(self, pairs: Pairs, seed: int) -> None:
+        try:
+            from implicit.cpu.als import AlternatingLeastSquares
+            from implicit.recommender_base import ModelFitError
+            from threadpoolctl import threadpool_limits
+        except ImportError:
+            raise ConfigError(
+                "model ials needs the package implicit; install it with: pip install 'dgcf[ials]'."
+            ) from None
+        # One thread for BLAS, as the package asks for: it shares the rows among threads of its own, each row on its
+        # own, so that the bits do not depend on their number.
+        with threadpool_limits(1, "blas"):
+            solver = AlternatingLeastSquares(**asdict(self.config))
+            solver.user_factors, solver.item_factors = self._start("users", seed), self._start("items", seed)
+            try:
+                solver.fit(pairs.to_scipy(), show_progress=False)
+            except ModelFitError as problem:
+                raise ConfigError(
+                    "iALS found no finite solution; raise regularization or lower alpha with --set."
+                ) from problem
+            users = solver.recalculate_user(np.arange(pairs.n_users), pairs.to_scipy())
+        self.users.copy_(torch.from_numpy(users))
+        self.items.copy_(torch.from_numpy(solver.item_factors))
+
+    def _start(self, name: str, seed: int) -> NDArray[np.float32]:
+        """Small positive rows, as the package would draw them, from our own stream."""
+        shape = self.get_buffer(name).shape
+        drawn = uniform(seed, f"init/ials.{name}", shape.numel()) * _START
+        return drawn.astype(np.float32).reshape(shape)
