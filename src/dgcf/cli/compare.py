@@ -1,68 +1,105 @@
-"""``dgcf compare``: is one run better than another? A paired test over the users that both evaluated."""
+"""``dgcf compare``: which model is better, by how much, at what cost? Paired tests over the users, seeds averaged."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from dgcf.cli.evaluate import Data, Ks, Mask, RunFolder, about, cut_offs, measure
-from dgcf.cli.terminal import AsJson, emit, out, progress
+from dgcf.cli.evaluate import Data, Ks, Mask, cut_offs
+from dgcf.cli.terminal import AsJson, emit
+from dgcf.cli.train import PRESETS
 from dgcf.errors import ConfigError
 
 
 def register(root: typer.Typer) -> None:
-    root.command("compare")(compare_runs)
+    root.command("compare")(compare_models)
 
 
-def compare_runs(
-    first: RunFolder,
-    second: RunFolder,
+def compare_models(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA | RUN RUN…", help="A dataset, with --models; or two or more run folders.", show_default=False
+        ),
+    ],
+    models: Annotated[
+        str | None,
+        typer.Option(help="Names that `dgcf models` lists, with commas between them.", show_default=False),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Train each model that many times.", show_default="1")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The first seed.", show_default="0")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="What all others are tested against.", show_default="the first")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help=PRESETS, show_default="paper")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="For each model that has it; MODEL.KEY=VALUE for one; repeatable."
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL=FILE", help="A TOML file for one model, as `dgcf tune` writes it; repeatable."),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where the runs go, and are looked for.", show_default="runs/compare-DATASET"),
+    ] = None,
     mask: Mask = "train",
     k: Ks = "20",
     metrics: Annotated[
         str, typer.Option("--metric", help="Metrics, with commas between them, or `all`.")
     ] = "recall,ndcg",
+    plot: Annotated[Path | None, typer.Option(help="Draw the bars to this .png or .svg.")] = None,
+    latex: Annotated[Path | None, typer.Option(help="Write a table for LaTeX (.tex, booktabs).")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables as Markdown (.md).")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page (.html) that needs nothing but itself.")] = None,
     data: Data = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Compare two runs user by user: difference, bootstrap interval, t-test, permutation test, Holm's correction.
+    """Compare models on a dataset, or finished runs: means over seeds, paired tests over users, time and memory.
+
+    What is missing is trained; a run in the folder that has the same data, model, settings and seed is taken as it is,
+    an unfinished one is gone on with, and others are left alone. Ctrl-C saves, and the same command goes on.
+
+    Example: `dgcf compare deoscirec/ml-100k --models dgcf,lightgcn,ease --seeds 3 --html table.html`
 
     Example: `dgcf compare runs/lightgcn runs/dgcf`
     """
-    from dgcf.evaluate.significance import compare  # here: other verbs need neither torch nor tests
-    from dgcf.train import Run
+    from dgcf.cli import comparing  # here, because torch takes seconds to import and other verbs do not need it
+    from dgcf.experiments import report
+    from dgcf.experiments.compare import metric_names
 
+    given = {"plot": plot, "latex": latex, "markdown": markdown, "html": html}
+    targets = {name: target for name, target in given.items() if target is not None}
+    report.refuse_targets(targets)
     ks = cut_offs(k)
-    one, other = Run.open(first), Run.open(second)
-    prints = [run.about["dataset"]["fingerprint"] for run in (one, other)]
-    if prints[0] != prints[1]:
-        raise ConfigError(
-            f"{first} was trained on {one.about['dataset']['name']} ({prints[0][:12]}), {second} on "
-            f"{other.about['dataset']['name']} ({prints[1][:12]}); compare two runs on one dataset."
+    shown = comparing.Shown(mask, ks, metric_names(metrics, ks), reference, device)
+    training = {"--seeds": seeds, "--seed": seed, "--preset": preset, "--set": settings, "--config": config}
+    if models is None:
+        _refuse_given({**training, "--out": folder}, "is for training with --models; leave it out")
+        found = comparing.finished_runs(what, data, shown)
+    else:
+        _refuse_given({"--data": data}, "is for run folders; name the dataset itself")
+        wanted = comparing.Wanted(
+            [word.strip() for word in models.split(",")],
+            preset or "paper",
+            settings or [],
+            config or [],
+            list(range(seed or 0, (seed or 0) + (seeds or 1))),
         )
-    names = None if metrics == "all" else [f"{name.strip()}@{cut}" for name in metrics.split(",") for cut in ks]
-    with progress(f"comparing {first} and {second}"):
-        ours, theirs = (measure(run, data, "test", mask, ks, device)[0] for run in (one, other))
-        found = compare(ours, theirs, names)
-    result = {
-        "first": about(one),
-        "second": about(other),
-        "mask": mask,
-        "users_evaluated": ours.users_evaluated,
-        "comparisons": [comparison.to_dict() for comparison in found],
-    }
+        found = comparing.trained(what, wanted, folder, shown)
+    report.write(found, targets)
+    emit(found.to_dict(), as_json, lambda: comparing.draw(found))
 
-    def show() -> None:
-        table = Table("metric", "first", "second", "difference", "95 % interval", "p", "p (Holm)")
-        for c in found:
-            interval = f"{c.interval[0]:+.4f} … {c.interval[1]:+.4f}"
-            told = f"{c.first:.4f}", f"{c.second:.4f}", f"{c.difference:+.4f}", interval
-            table.add_row(c.metric, *told, f"{c.p_permutation:.2g}", f"{c.p_holm:.2g}")
-        out.print(table)
-        out.print(f"first: {first}\nsecond: {second}", markup=False, soft_wrap=True)
-        out.print(f"test, mask {mask}, {ours.users_evaluated:,} users; p of the paired permutation test", markup=False)
 
-    emit(result, as_json, show)
+def _refuse_given(options: dict[str, Any], why: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{name} {why}.")

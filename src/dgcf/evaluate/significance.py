@@ -3,14 +3,17 @@
 Per-user values of two runs on one split are strongly dependent (some users are easy for every model), so
 only differences within a user are tested. Two tests stand side by side: Student's t, which leans on the
 central limit theorem, and the sign-flip permutation test, which assumes only that under the null hypothesis
-a user's difference is as likely with the other sign. Several metrics are several chances to be lucky:
-Holm's correction accounts for them.
+a user's difference is as likely with the other sign. Several metrics, and several models, are several chances
+to be lucky: Holm's correction accounts for them.
+
+Users are what was sampled. A model trained with several seeds is first averaged over them, user by user, and then
+enters the test as one run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +36,7 @@ class Comparison:
 
     ``interval`` is the bootstrap interval of the difference, ``effect_size`` Cohen's ``d_z = d̄ / s_d``
     (None where all users differ alike). ``p_t`` and ``p_permutation`` are two-sided; ``p_holm`` is
-    ``p_permutation`` after Holm's correction over all metrics compared in the same call.
+    ``p_permutation`` after Holm's correction over everything that was compared in the same call.
     """
 
     metric: str
@@ -89,6 +92,31 @@ def compare(
             p_holm=float(p_holm[m]),
         )
         for m, name in enumerate(names)
+    )
+
+
+def compare_with(
+    reference: Evaluation, others: Sequence[Evaluation], metrics: Sequence[str] | None = None, *, seed: int = 0
+) -> list[tuple[Comparison, ...]]:
+    """Compare each of ``others`` with the reference; Holm's correction is over all of them and all metrics."""
+    found = [compare(reference, other, metrics, seed=seed) for other in others]
+    corrected = iter(holm([one.p_permutation for each in found for one in each]).tolist())
+    return [tuple(replace(one, p_holm=next(corrected)) for one in each) for each in found]
+
+
+def averaged(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The mean of several seeds of one model: each user's values, and the coverage, averaged over the evaluations."""
+    first, *others = evaluations
+    for other in others:
+        if (first.split, first.mask) != (other.split, other.mask) or not np.array_equal(first.user_idx, other.user_idx):
+            raise ConfigError(
+                "the seeds to average were evaluated on other users, splits or masks; evaluate all of them alike."
+            )
+
+    return replace(
+        first,
+        values={name: np.mean([one.value(name) for one in evaluations], axis=0) for name in first.values},
+        coverage={name: float(np.mean([one.coverage[name] for one in evaluations])) for name in first.coverage},
     )
 
 

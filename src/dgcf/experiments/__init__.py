@@ -1,0 +1,1 @@
+"""The experiments room: many trainings at once, and what they say together."""
