@@ -38,7 +38,7 @@ class TrainConfig:
     dropout_draws: Literal["layer", "step"] = "layer"
     """Each ``layer`` draws its own (the paper), or all layers of a ``step`` share one draw (the authors' code)."""
     loss: LossName = "bpr"
-    """``bpr``; ``bpr-hardest``, of a pair's negatives; ``softmax``, sampled, on cosines; ``directau``, on cosines."""
+    """``bpr``; ``bpr-hardest``, of a pair's negatives; ``softmax``, sampled, on cosines; ``directau``."""
     sampler: Sampling = "interaction"
     """``interaction``: each training pair once an epoch; ``user``: uniform users, one positive each."""
     temperature: float = tuned(0.2, Between(0.05, 0.5, log=True))

@@ -98,7 +98,8 @@ OBJECTIVES: Mapping[LossName, Objective] = {
     "bpr": Objective(bpr, 1),
     "bpr-hardest": Objective(bpr_hardest, 8),
     "softmax": Objective(sampled_softmax, 1024, shared=True, cosine=True, settings=("temperature",)),
-    "directau": Objective(directau, 0, cosine=True, settings=("uniformity",)),
+    # Inner products rank, as in its authors' code: the lengths, which the loss does not see, grow with popularity.
+    "directau": Objective(directau, 0, settings=("uniformity",)),
 }
 
 
