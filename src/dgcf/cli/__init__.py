@@ -10,7 +10,7 @@ import typer
 # Verbs, in the order in which `dgcf --help` lists them: (module, what it registers).
 VERBS = (
     *("data", "graph", "oscillation"),
-    *("models", "train", "evaluate", "compare"),
+    *("models", "train", "tune", "evaluate", "compare"),
     *("recommend", "similar", "explain", "export"),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,7 +29,9 @@ def train_model(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting over the preset; repeatable.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file of settings, under those of --set.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file of settings, such as best.toml of `dgcf tune`; --set goes over it.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="What all random draws come from.", show_default="0")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train that many runs, with seeds from --seed on.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -47,7 +49,9 @@ def train_model(
     """
     from dgcf.cli import training  # here, because torch takes seconds to import and other verbs do not need it
 
-    given = {**(read_toml(config) if config else {}), **parse_settings(settings or [])}
+    filed = read_toml(config) if config else {}
+    model, preset = (_once(config, filed, name, said) for name, said in (("model", model), ("preset", preset)))
+    given = {**filed, **parse_settings(settings or [])}
     if resume is not None:
         if seeds > 1 or folder is not None:
             raise ConfigError("--resume goes on with one run in its own folder; leave out --seeds and --out.")
@@ -59,3 +63,15 @@ def train_model(
             data, model or "dgcf", preset or "paper", given, (seed or 0, seeds), device, mask, folder, save_every
         )
     emit(training.together(results), as_json, lambda: training.draw(results))
+
+
+def _once(config: Path | None, filed: dict[str, Any], name: str, said: str | None) -> str | None:
+    """Take the model or the preset out of a file's settings; what the command line says must not contradict it."""
+    found = filed.pop(name, said)
+    if not isinstance(found, str | None):
+        raise ConfigError(f"{name} in {config} is {found!r}, expected a name in quotes.")
+    if said not in (None, found):
+        raise ConfigError(
+            f"{config} is of the {name} {found!r}, but --{name} says {said!r}; leave --{name} out, or the file."
+        )
+    return found

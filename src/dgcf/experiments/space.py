@@ -1,0 +1,110 @@
+"""Where ``dgcf tune`` looks: the settings of a recipe that are worth searching, and other spaces given in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dgcf.config import Between, OneOf, Space, parse_settings, search_space
+from dgcf.errors import ConfigError
+from dgcf.train import Recipe
+from dgcf.train.losses import OBJECTIVES
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Spaces = dict[str, Space]
+
+
+def space_of(recipe: Recipe) -> Spaces:
+    """The settings of this recipe that are worth searching, the model's own first, less what has no effect in it."""
+    if recipe.entry.at_once:
+        return search_space(recipe.model)
+    found = {**search_space(recipe.model), **search_space(recipe.train)}
+    idle = {name for objective in OBJECTIVES.values() for name in objective.settings}
+    idle -= set(recipe.train.objective.settings)
+    if recipe.model.spec() is None:  # no graph, no edges to drop
+        idle.add("edge_dropout")
+    return {name: space for name, space in found.items() if name not in idle}
+
+
+def parse_space(word: str) -> tuple[str, Space]:
+    """``l2=1e-5:1e-1:log`` as numbers between two, ``dim=32,64`` as one of a few."""
+    key, equals, text = (part.strip() for part in word.partition("="))
+    if equals and key:
+        ends = text.split(":")
+        if len(ends) in (2, 3) and ends[2:] in ([], ["log"]):
+            low, high = (_value(key, end) for end in ends[:2])
+            if _is_number(low) and _is_number(high):
+                return key, _between(word, low, high, log=len(ends) == 3)
+        elif len(ends) == 1 and (values := _distinct(_value(key, part) for part in text.split(","))):
+            if len(values) == 1:
+                raise ConfigError(f"--search {word} leaves one value; fix it with --set {key}={values[0]} instead.")
+            return key, OneOf(values)
+    raise ConfigError(
+        f"--search {word} is no search space; write key=low:high, key=low:high:log or key=a,b,c, "
+        "such as l2=1e-5:1e-1:log or dim=32,64."
+    )
+
+
+def _value(key: str, text: str) -> Any:
+    return parse_settings([f"{key}={text}"])[key] if text.strip() else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Each value once, in order; nothing at all where one is missing."""
+    found = tuple(dict.fromkeys(values))
+    return () if None in found else found
+
+
+def _between(word: str, low: float, high: float, *, log: bool) -> Between:
+    if not low < high < float("inf"):
+        raise ConfigError(f"--search {word} goes from {low} to {high}; give the lower number first, then the higher.")
+    if log and low <= 0:
+        raise ConfigError(f"--search {word} begins at {low}, which a logarithmic scale does not have; begin above 0.")
+    return Between(low, high, log)
+
+
+def as_numbers_of(space: Space, example: Any) -> Space:
+    """The same space with real numbers where the setting is one: ``edge_dropout=0:1`` is not 0 or 1."""
+    if isinstance(space, Between) and isinstance(example, float):
+        return replace(space, low=float(space.low), high=float(space.high))
+    return space
+
+
+def corners(space: Space) -> tuple[Any, ...]:
+    """Values that must be allowed if all of the space is to be."""
+    return space.values if isinstance(space, OneOf) else (space.low, space.high)
+
+
+def contains(space: Space, value: Any) -> bool:
+    """Whether a value lies in the space."""
+    if isinstance(space, OneOf):
+        return value in space.values
+    return _is_number(value) and space.low <= value <= space.high
+
+
+def written(spaces: Mapping[str, Space]) -> dict[str, str]:
+    """The spaces as ``--search`` takes them, so that two studies can be compared and read."""
+    return {
+        name: ",".join(map(str, space.values))
+        if isinstance(space, OneOf)
+        else f"{space.low}:{space.high}{':log' if space.log else ''}"
+        for name, space in spaces.items()
+    }
+
+
+def distribution(space: Space) -> BaseDistribution:
+    """The space as Optuna knows it."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(space, OneOf):
+        return CategoricalDistribution(space.values)
+    if isinstance(space.low, int) and isinstance(space.high, int):
+        return IntDistribution(space.low, space.high, log=space.log)
+    return FloatDistribution(space.low, space.high, log=space.log)
