@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import typer
@@ -12,9 +13,10 @@ from rich.table import Table
 
 from dgcf.cli.terminal import err, out, progress, say
 from dgcf.data import load
+from dgcf.experiments.search import Search, search_for
 from dgcf.experiments.space import parse_space
 from dgcf.experiments.study import Row
-from dgcf.experiments.tune import Search, Tuned, Watcher, search_for, tune
+from dgcf.experiments.tune import Tuned, Watcher, tune
 from dgcf.train import EpochReport
 
 TOP = 5
@@ -72,9 +74,8 @@ def _told(row: Row, metric: str) -> str:
     value = "failed" if row.value is None else f"{metric} {row.value:.4f}"
     ended = " (pruned)" if row.state == "pruned" else ""
     reason = f": {row.reason}" if row.reason else ""
-    return (
-        f"trial {row.trial}: {value}{ended}, {row.epochs} epochs, {row.seconds:.1f} s, {_words(row.settings)}{reason}"
-    )
+    epochs = f"{row.epochs} epochs, " if row.epochs > 1 else ""
+    return f"trial {row.trial}: {value}{ended}, {epochs}{row.seconds:.1f} s, {_words(row.settings)}{reason}"
 
 
 class Lines(Watcher):
@@ -152,4 +153,8 @@ def draw(tuned: Tuned) -> None:
     if tuned.importance:
         shares = ", ".join(f"{name} {share:.2f}" for name, share in tuned.importance.items())
         out.print(f"importance: {shares}", markup=False, soft_wrap=True)
-    out.print(f"train: dgcf train {tuned.search.source} --config {found['config']}", markup=False, soft_wrap=True)
+    out.print(
+        f"train: dgcf train {quote(tuned.search.source)} --config {quote(found['config'])}",
+        markup=False,
+        soft_wrap=True,
+    )

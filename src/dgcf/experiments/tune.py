@@ -11,25 +11,21 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from dgcf.config import Space
-from dgcf.data.dataset import Dataset
-from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DgcfError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.best import write_best
 from dgcf.experiments.picture import draw_importance
-from dgcf.experiments.space import Spaces, as_numbers_of, corners, space_of, written
+from dgcf.experiments.search import Search
 from dgcf.experiments.study import Claim, Row, Study
-from dgcf.random import key_of
-from dgcf.train import DivergedError, EpochReport, Observer, Recipe, Run, pick_device, resolve, train
+from dgcf.train import DivergedError, EpochReport, Observer, Recipe, Run, Validate, pick_device, train
 
-PAUSE = 0.2  # seconds between two looks at what other processes do
+PAUSE = 0.5  # seconds between two looks at what other processes do
 
 
 class Watcher:
@@ -49,41 +45,6 @@ class Watcher:
 
 
 @dataclass(frozen=True)
-class Search:
-    """What is searched: a model and its settings on a dataset, all resolved and checked. Test pairs are left out."""
-
-    dataset: Dataset
-    fingerprint: str
-    source: str
-    recipe: Recipe
-    fixed: Mapping[str, Any]
-    spaces: Spaces
-    metric: str
-    seed: int
-    path: Path
-
-    def recipe_of(self, settings: Mapping[str, Any]) -> Recipe:
-        """The recipe with other values of what is searched."""
-        return _recipe(self.recipe.name, self.dataset, self.recipe.preset, {**self.fixed, **settings}, self.metric)
-
-    def about(self) -> dict[str, Any]:
-        """What makes it this study and no other."""
-        return {
-            "model": self.recipe.name,
-            "preset": self.recipe.preset,
-            "metric": self.metric,
-            "seed": self.seed,
-            "warm_up": self.recipe.train.min_epochs,
-            "dataset": {"name": self.dataset.name, "source": self.source, "fingerprint": self.fingerprint},
-            "space": written(self.spaces),
-            "settings": self.recipe.settings(),
-        }
-
-    def open(self) -> Study:
-        return Study(self.path, self.about(), self.spaces, self.recipe.settings())
-
-
-@dataclass(frozen=True)
 class Limit:
     """When to stop: after so many finished trials in all, or with the last one begun before ``until`` (Unix time)."""
 
@@ -93,6 +54,14 @@ class Limit:
     @property
     def time_is_up(self) -> bool:
         return self.until is not None and time.time() >= self.until
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a process trains with, which does not change what a trial gives: its device, and seconds between saves."""
+
+    device: str
+    save_every: float
 
 
 @dataclass(frozen=True)
@@ -134,80 +103,6 @@ class Tuned:
         }
 
 
-# -- what is searched -------------------------------------------------------------------------------------------------
-
-
-def search_for(
-    dataset: Dataset,
-    model: str = "dgcf",
-    *,
-    preset: str = "paper",
-    settings: Mapping[str, Any] | None = None,
-    search: Mapping[str, Space] | None = None,
-    metric: str | None = None,
-    seed: int = 0,
-    out: str | Path | None = None,
-    source: str = "",
-) -> Search:
-    """Resolve and check everything before any work; ``settings`` are fixed, ``search`` are other or further spaces."""
-    key_of(seed, "tune")  # refuses what cannot be a seed
-    if not len(dataset.validation):
-        raise ConfigError(f"{dataset.name} has no validation split to tune on; split it by `dgcf data prepare`.")
-    fixed = dict(settings or {})
-    recipe = _recipe(model, dataset, preset, fixed, metric)
-    test_free = replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items))
-    wanted = metric or recipe.train.metric
-    validator(test_free, wanted)  # refuses what is no metric
-    found = Search(
-        dataset=test_free,
-        fingerprint=dataset.fingerprint,
-        source=source or dataset.name,
-        recipe=recipe,
-        fixed=fixed,
-        spaces=_spaces(recipe, fixed, search or {}),
-        metric=wanted,
-        seed=seed,
-        path=Path(out) if out else Path("tune") / f"{dataset.name.replace('/', '-')}-{model}",
-    )
-    _refuse_bad_spaces(found, search or {})
-    return found
-
-
-def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, Any], metric: str | None) -> Recipe:
-    """A recipe whose best epoch is picked by ``metric``; a model that is solved at once has no epoch to pick."""
-    recipe = resolve(model, dataset=dataset.name, preset=preset, settings=settings)
-    if metric is None or recipe.entry.at_once:
-        return recipe
-    return resolve(model, dataset=dataset.name, preset=preset, settings={**settings, "metric": metric})
-
-
-def _spaces(recipe: Recipe, fixed: Mapping[str, Any], search: Mapping[str, Space]) -> Spaces:
-    settings = recipe.settings()
-    for name in search:
-        if name in fixed:
-            raise ConfigError(f"{name} is both fixed (--set) and searched (--search); leave one of them out.")
-    spaces = {**space_of(recipe), **search}
-    found = {name: as_numbers_of(space, settings.get(name)) for name, space in spaces.items() if name not in fixed}
-    if not found:
-        own = f"; it has {', '.join(settings)}" if settings else ""
-        raise ConfigError(
-            f"model {recipe.name} has nothing left to search{own}; train it as it is, or name a space with "
-            "--search key=low:high."
-        )
-    return found
-
-
-def _refuse_bad_spaces(found: Search, search: Mapping[str, Space]) -> None:
-    for name in search:
-        if name == "metric":
-            raise ConfigError("metric is what trials are compared by, so it cannot be searched; name it with --metric.")
-        for value in corners(found.spaces[name]):
-            try:
-                found.recipe_of({name: value})
-            except ConfigError as problem:
-                raise ConfigError(f"--search {name}: {problem}") from None
-
-
 # -- the search -------------------------------------------------------------------------------------------------------
 
 
@@ -218,12 +113,14 @@ def tune(
     minutes: float | None = None,
     jobs: int = 1,
     device: str = "auto",
+    save_every: float = 10.0,
     watcher: Watcher | None = None,
 ) -> Tuned:
     """Run trials until ``trials`` are finished in all, or ``minutes`` have gone by; then give the best.
 
     Started again it goes on where it was, and started twice, or with ``jobs``, the processes share the trials. Ctrl-C
-    raises KeyboardInterrupt and leaves the trial in progress to be gone on with.
+    raises KeyboardInterrupt and leaves the trial in progress to be gone on with; so does a kill, less what was trained
+    in the last ``save_every`` seconds.
     """
     began = time.perf_counter()
     heard = watcher or Watcher()
@@ -232,8 +129,9 @@ def tune(
         None if minutes is None else time.time() + 60 * minutes,
     )
     study = _opened(search)
-    with _helpers(search, limit, jobs, device, heard):
-        _work(study, search, limit, device, heard)
+    means = Means(device, save_every)
+    with _helpers(search, limit, jobs, means, heard):
+        _work(study, search, limit, means, heard)
     return _outcome(study, search, time.perf_counter() - began, heard)
 
 
@@ -245,7 +143,7 @@ def _opened(search: Search) -> Study:
     return search.open()
 
 
-def _work(study: Study, search: Search, limit: Limit, device: str, watcher: Watcher) -> None:
+def _work(study: Study, search: Search, limit: Limit, means: Means, watcher: Watcher) -> None:
     """Claim and train trials; when all are begun, wait for those of other processes, and take over if one dies."""
     validate = validator(search.dataset, search.metric)
     news = _News(study, limit, watcher)
@@ -253,7 +151,7 @@ def _work(study: Study, search: Search, limit: Limit, device: str, watcher: Watc
         claim = study.claim(limit.trials)
         if claim is not None:
             with claim:
-                _train(claim, search, validate, device, watcher)
+                _train(claim, search, validate, means, watcher)
         elif not any(not row.finished for row in study.rows()):
             break
         else:
@@ -294,15 +192,15 @@ class _Reporter(Observer):
             raise _Pruned
 
 
-def _train(claim: Claim, search: Search, validate: Any, device: str, watcher: Watcher) -> None:
+def _train(claim: Claim, search: Search, validate: Validate, means: Means, watcher: Watcher) -> None:
     """Train one trial, from its checkpoint if it has one, and tell the study what came of it."""
     began = time.perf_counter()
     reporter = _Reporter(claim, search.metric, watcher)
     try:
         recipe = search.recipe_of(claim.settings)
-        run = _run_of(claim, search, recipe, device)
+        run = _run_of(claim, search, recipe, means)
         trained = train(
-            search.dataset, recipe, seed=search.seed, device=device, validate=validate, observer=reporter, run=run
+            search.dataset, recipe, seed=search.seed, device=means.device, validate=validate, observer=reporter, run=run
         )
     except _Pruned:
         claim.prune(run.seconds)
@@ -317,25 +215,29 @@ def _train(claim: Claim, search: Search, validate: Any, device: str, watcher: Wa
     claim.complete(best[search.metric], best["epoch"], trained.epochs, run.seconds)
 
 
-def _run_of(claim: Claim, search: Search, recipe: Recipe, device: str) -> Run:
+def _run_of(claim: Claim, search: Search, recipe: Recipe, means: Means) -> Run:
     folder = claim.folder / "run"
     if (folder / "run.json").exists():
-        return Run.open(folder)
-    return Run.create(folder, search.dataset, recipe, seed=search.seed, device=str(pick_device(device)))
+        run = Run.open(folder)
+    else:
+        place = str(pick_device(means.device))
+        run = Run.create(folder, search.dataset, recipe, seed=search.seed, device=place)
+    run.autosave = means.save_every
+    return run
 
 
 # -- more processes ---------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _helpers(search: Search, limit: Limit, jobs: int, device: str, watcher: Watcher) -> Iterator[None]:
+def _helpers(search: Search, limit: Limit, jobs: int, means: Means, watcher: Watcher) -> Iterator[None]:
     """``jobs - 1`` further processes that work on the study meanwhile; the processor's threads are shared out."""
     if jobs < 1:
         raise ConfigError(f"jobs is {jobs}, expected a whole number from 1 on.")
     threads = torch.get_num_threads()
     share = max(1, threads // jobs)
     spawn = multiprocessing.get_context("spawn")
-    helpers = [spawn.Process(target=_help, args=(search, limit, device, share)) for _ in range(jobs - 1)]
+    helpers = [spawn.Process(target=_help, args=(search, limit, means, share)) for _ in range(jobs - 1)]
     for helper in helpers:
         helper.start()
     torch.set_num_threads(share)
@@ -353,10 +255,10 @@ def _helpers(search: Search, limit: Limit, jobs: int, device: str, watcher: Watc
         watcher.note(f"{lost} of {jobs} processes ended before the others; the rest did their trials.")
 
 
-def _help(search: Search, limit: Limit, device: str, threads: int) -> None:
+def _help(search: Search, limit: Limit, means: Means, threads: int) -> None:
     torch.set_num_threads(threads)
     try:
-        _work(search.open(), search, limit, device, _Orphanage())
+        _work(search.open(), search, limit, means, _Orphanage())
     except KeyboardInterrupt:
         sys.exit(130)
     except DgcfError as problem:
