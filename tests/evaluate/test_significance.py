@@ -13,7 +13,16 @@ from scipy import stats
 
 from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.evaluation import Evaluation
-from dgcf.evaluate.significance import compare, effect_size, holm, sign_flip_test, t_test
+from dgcf.evaluate.significance import (
+    averaged,
+    compare,
+    compare_with,
+    effect_size,
+    holm,
+    sign_flip_test,
+    t_test,
+    users_and_seeds_test,
+)
 
 
 def evaluation(values, user_idx=None, **change):
@@ -150,3 +159,76 @@ def test_what_cannot_be_compared_is_named():
         compare(one, replace(one, values={"recall@5": np.zeros(2)}))
     with pytest.raises(ConfigError, match="flips is 0"):
         compare(one, one, flips=0)
+
+
+def test_seeds_are_averaged_user_by_user():
+    rng = np.random.default_rng(0)
+    values = rng.random((3, 40))
+    seeds = [replace(evaluation(row), coverage={"coverage@20": 0.1 * n}) for n, row in enumerate(values)]
+    mean = averaged(seeds)
+    np.testing.assert_allclose(mean.value("recall@20"), values.mean(0))
+    assert mean.means["coverage@20"] == pytest.approx(0.1)
+    alone = averaged(seeds[:1])
+    assert np.array_equal(alone.value("recall@20"), values[0])
+    with pytest.raises(ConfigError, match="evaluate all of them alike"):
+        averaged([seeds[0], evaluation(values[1], user_idx=np.arange(1, 41))])
+    with pytest.raises(ConfigError, match="evaluate all of them alike"):
+        averaged([seeds[0], evaluation(values[1], mask="train+validation")])
+
+
+def test_holm_is_over_everything_that_is_shown():
+    rng = np.random.default_rng(0)
+
+    def two_metrics(shift):
+        base = evaluation(np.zeros(80))
+        return replace(base, values={f"recall@{k}": rng.normal(shift, 0.3, 80) for k in (10, 20)})
+
+    reference, *others = (two_metrics(shift) for shift in (0, 0.05, 0.1, 0.2))
+    found = compare_with(reference, others)
+    assert [[one.metric for one in each] for each in found] == [["recall@10", "recall@20"]] * 3
+    flat = [one for each in found for one in each]
+    assert [one.p_holm for one in flat] == holm([one.p_permutation for one in flat]).tolist()
+    for each, other in zip(found, others, strict=True):  # but for the correction, what a pair alone would give
+        alone = compare(reference, other)
+        assert [replace(one, p_holm=0.0) for one in each] == [replace(one, p_holm=0.0) for one in alone]
+        assert all(one.p_holm >= single.p_holm for one, single in zip(each, alone, strict=True))
+
+
+def test_other_seeds_are_no_difference():
+    """Seeds move all users together: over users alone they look like a difference, with their spread they do not."""
+    rng = np.random.default_rng(0)
+    over_users, over_both = [], []
+    for _ in range(400):
+        moved = rng.normal(0, 0.02, (6, 1)) + 0.3 + rng.normal(0, 0.1, (1, 300)) + rng.normal(0, 0.1, (6, 300))
+        difference = moved[3:].mean(0) - moved[:3].mean(0)
+        over_users.append(t_test(difference))
+        over_both.append(users_and_seeds_test(difference, moved[:3].mean(1), moved[3:].mean(1)))
+    assert (np.array(over_users) < 0.05).mean() > 0.3
+    assert (np.array(over_both) < 0.05).mean() < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+    assert (np.array(over_both) < 0.05).mean() > 0.01  # careful, but not blind
+
+
+def test_a_difference_beyond_the_seeds_is_found():
+    rng = np.random.default_rng(0)
+    difference = rng.normal(0.05, 0.1, 300)
+    assert users_and_seeds_test(difference, [0.300, 0.302, 0.301], [0.350, 0.351, 0.353]) < 1e-4
+    assert users_and_seeds_test(difference, [0.25, 0.35, 0.30], [0.40, 0.30, 0.35]) > 0.05
+
+
+def test_without_spread_between_seeds_it_is_the_test_over_users():
+    difference = np.random.default_rng(0).normal(0.01, 0.1, 300)
+    for seeds in ([0.3], [0.3, 0.3, 0.3]):
+        assert users_and_seeds_test(difference, seeds, [0.31]) == pytest.approx(t_test(difference), rel=1e-9)
+    assert users_and_seeds_test(np.zeros(5), [0.3, 0.3], [0.3]) == 1.0
+    assert users_and_seeds_test(np.full(5, 0.1), [0.3], [0.4]) == 0.0
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=6), st.lists(st.floats(0, 1), min_size=2, max_size=6))
+def test_between_seeds_alone_it_is_welchs(first, second):
+    """Were there no spread between users, only the seeds would be left: Welch's test on their means."""
+    one, other = np.round(first, 3), np.round(second, 3)
+    if np.ptp(one) + np.ptp(other) > 0:
+        difference = np.full(50, other.mean() - one.mean())
+        expected = stats.ttest_ind(one, other, equal_var=False).pvalue
+        if abs(difference[0]) > 1e-6:
+            assert users_and_seeds_test(difference, one, other) == pytest.approx(expected, abs=1e-9)

@@ -22,7 +22,7 @@ from dgcf.experiments.compare import (
     refuse_other_datasets,
     standings,
 )
-from dgcf.experiments.report import interval, marked, mean_and_std, megabytes, notes, signed
+from dgcf.experiments.report import interval, mean_and_std, megabytes, notes, signed
 from dgcf.experiments.standings import Standing, Standings
 from dgcf.train import Run
 
@@ -148,7 +148,7 @@ def draw(found: Standings) -> None:
 
 def _cell(found: Standings, row: Standing, metric: str) -> str:
     spread, one = row.test[metric], row.compared(metric)
-    value = mean_and_std(spread) + "*" * marked(row, metric)
+    value = mean_and_std(spread) + "*" * row.differs(metric)
     lines = [f"[bold]{value}[/]" if spread.mean == found.best(metric) else value]
     if one is not None:
         lines += [f"{signed(one.difference)} (p {one.p_holm:.2g})", interval(one)]

@@ -7,7 +7,8 @@ a user's difference is as likely with the other sign. Several metrics, and sever
 to be lucky: Holm's correction accounts for them.
 
 Users are what was sampled. A model trained with several seeds is first averaged over them, user by user, and then
-enters the test as one run.
+enters these tests as one run. They say nothing of other seeds, which move all users together; a third test counts
+the spread between seeds beside that between users.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Comparison:
 
     ``interval`` is the bootstrap interval of the difference, ``effect_size`` Cohen's ``d_z = d̄ / s_d``
     (None where all users differ alike). ``p_t`` and ``p_permutation`` are two-sided; ``p_holm`` is
-    ``p_permutation`` after Holm's correction over everything that was compared in the same call.
+    ``p_permutation`` after Holm's correction over everything that was compared in the same call. ``p_seeds`` is that
+    of ``users_and_seeds_test``, uncorrected; None where the spread between seeds is not known.
     """
 
     metric: str
@@ -49,6 +51,7 @@ class Comparison:
     p_t: float
     p_permutation: float
     p_holm: float
+    p_seeds: float | None = None
 
     def significant(self, level: float = 0.05) -> bool:
         return self.p_holm < level
@@ -155,6 +158,23 @@ def t_test(difference: NDArray[np.float64]) -> float:
     if _negligible(spread, difference):
         return 1.0 if n == 1 or _negligible(mean, difference) else 0.0
     return float(2 * stdtr(n - 1, -abs(mean) / (spread / np.sqrt(n))))
+
+
+def users_and_seeds_test(difference: NDArray[np.float64], first: Sequence[float], second: Sequence[float]) -> float:
+    """Two-sided t-test of the mean difference over other users *and* other seeds → p.
+
+    ``difference``: (n,) per user, of values averaged over the seeds; ``first`` and ``second``: the mean of each seed.
+    The variance of d̄ is taken as ``s_d²/n + s₁²/S₁ + s₂²/S₂`` with the sample variances between users and between the
+    seeds of either model, on Welch and Satterthwaite's degrees of freedom. What a seed does to single users is counted
+    in both kinds of terms, so the test errs towards caution. One seed alone is taken to have no spread.
+    """
+    samples = (difference, np.asarray(first), np.asarray(second))
+    parts = [(float(part.var(ddof=1)) / len(part), len(part) - 1) for part in samples if len(part) > 1]
+    variance, mean = sum(part for part, _ in parts), float(difference.mean())
+    if _negligible(np.sqrt(variance), difference):
+        return 1.0 if len(difference) == 1 or _negligible(mean, difference) else 0.0
+    freedom = variance**2 / sum(part**2 / free for part, free in parts)
+    return float(2 * stdtr(freedom, -abs(mean) / np.sqrt(variance)))
 
 
 def sign_flip_test(difference: NDArray[np.float64], *, seed: int, flips: int = FLIPS) -> NDArray[np.float64]:

@@ -51,7 +51,7 @@ def draw_bars(found: Standings, target: Path) -> None:
         _draw_panel(axes, found, metric)
     for axes in panels[len(found.metrics) :]:
         axes.set_visible(False)
-    figure.suptitle(caption(found), fontsize="small")
+    figure.suptitle(caption(found), fontsize="small", parse_math=False)
     form = target.suffix.lower().lstrip(".")
     # The same comparison gives the same bytes: no date, and names inside the file that are not drawn at random.
     with rc_context({"svg.hashsalt": "dgcf"}), whole_file(target) as beside:
@@ -66,7 +66,7 @@ def _draw_panel(axes: Any, found: Standings, metric: str) -> None:
         low, high = row.evaluation.intervals[metric]
         axes.plot([low, high], [place, place], color="black", linewidth=1.2)
         axes.plot(row.each[metric], [place] * len(row.each[metric]), "o", color="black", markersize=3)
-    axes.set_yticks(places, [row.label.replace("$", r"\$") for row in found.rows])
+    axes.set_yticks(places, [row.label for row in found.rows], parse_math=False)  # a name may hold any sign
     axes.set_ylim(len(found.rows) - 0.5, -0.5)  # the first on top, as in the table
     axes.set_xlim(0, 1.05 * _longest(found, metric))
     axes.set_title(metric, fontsize="medium")

@@ -94,7 +94,7 @@ def _shared_out(
         else:
             hint = did_you_mean(model, own) or f"; the models are {', '.join(own)}."
             raise ConfigError(f"--set {key} is for model {model!r}, which is not compared{hint}")
-    refuse_unknown(everywhere, {key for keys in own.values() for key in keys}, f"none of {', '.join(own)}")
+    refuse_unknown(everywhere, {key for keys in own.values() for key in keys}, f"the group {', '.join(own)}")
     return everywhere, alone
 
 

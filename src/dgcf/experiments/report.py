@@ -64,18 +64,12 @@ def seeds_of(row: Standing) -> str:
     return str(len(row.seeds)) if row.seeded else "any"
 
 
-def marked(row: Standing, metric: str) -> bool:
-    """Whether the row differs from the reference, after Holm's correction."""
-    found = row.compared(metric)
-    return found is not None and found.significant(LEVEL)
-
-
 def standings_table(found: Standings) -> Table:
     """A row for each model: its means over the seeds, and what a run costs."""
     rows = []
     for row in found.rows:
         values = [
-            Cell(mean_and_std(row.test[name]), row.test[name].mean == found.best(name), marked(row, name))
+            Cell(mean_and_std(row.test[name]), row.test[name].mean == found.best(name), row.differs(name))
             for name in found.metrics
         ]
         costs = (Cell(f"{row.seconds:,.1f}"), Cell(megabytes(row)))
@@ -85,15 +79,17 @@ def standings_table(found: Standings) -> Table:
 
 def comparisons_table(found: Standings) -> Table:
     """A row for each test against the reference."""
-    header = ("model", "metric", "difference", "95 % interval", "effect size", "p (t)", "p (permutation)", "p (Holm)")
+    p_values = ("p (t)", "p (permutation)", "p (Holm)", "p (with seeds)")
+    header = ("model", "metric", "difference", "95 % interval", "effect size", *p_values)
     rows = []
     for row in found.rows:
         for one in row.comparisons:
             size = "–" if one.effect_size is None else f"{one.effect_size:+.3f}".replace("-", "−")
-            p_values = (f"{p:.2g}" for p in (one.p_t, one.p_permutation, one.p_holm))
-            words = (row.label, one.metric, signed(one.difference), interval(one), size, *p_values)
+            found_p = (one.p_t, one.p_permutation, one.p_holm, one.p_seeds)
+            told = ("–" if p is None else f"{p:.2g}" for p in found_p)
+            words = (row.label, one.metric, signed(one.difference), interval(one), size, *told)
             rows.append(
-                tuple(Cell(word, marked=column == 2 and one.significant(LEVEL)) for column, word in enumerate(words))
+                tuple(Cell(word, marked=column == 2 and row.differs(one.metric)) for column, word in enumerate(words))
             )
     return Table(header, tuple(rows), names=2)
 
@@ -106,9 +102,10 @@ def notes(found: Standings) -> list[str]:
         f"items ranked, mask {found.mask}.",
         f"Means over seeds ± sample deviation between seeds; the best in bold. * differs from {reference}: paired "
         "sign-flip permutation test over users, each user's values averaged over the seeds, "
-        f"p < {LEVEL:g} after Holm's correction over {found.n_comparisons} comparisons.",
-        "The test speaks of other users of this dataset under this split; it knows nothing of other data, splits or "
-        "settings, nor of seeds that were not trained.",
+        f"p < {LEVEL:g} after Holm's correction over {found.n_comparisons} comparisons; and, where each has several "
+        "seeds, also by a t-test that counts the spread between seeds.",
+        "The tests speak of other users of this dataset under this split; they know nothing of other data, splits or "
+        "settings.",
         "Seconds are those of one run, training and validation (mean over the runs); peak MB is the most resident "
         "memory of its process, libraries included.",
     ]

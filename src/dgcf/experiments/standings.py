@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dgcf.evaluate.evaluation import Evaluation
-from dgcf.evaluate.significance import Comparison, averaged, compare_with
+from dgcf.evaluate.significance import Comparison, averaged, compare_with, users_and_seeds_test
 from dgcf.train import Run, resolve
 
 LEVEL = 0.05
-"""Below this a difference is marked, after Holm's correction."""
+"""Below this, after Holm's correction, a difference is marked."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ class Standing:
     def compared(self, metric: str) -> Comparison | None:
         """The test of one metric against the reference, or None for the reference itself."""
         return next((one for one in self.comparisons if one.metric == metric), None)
+
+    def differs(self, metric: str) -> bool:
+        """Whether it differs from the reference: over users after Holm's correction, and over seeds where known."""
+        one = self.compared(metric)
+        return one is not None and one.significant(LEVEL) and (one.p_seeds is None or one.p_seeds < LEVEL)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without the comparisons."""
@@ -156,7 +161,20 @@ def _spreads(evaluations: Sequence[Evaluation], seeded: bool) -> dict[str, Sprea
 
 def with_comparisons(rows: Sequence[Standing], reference: int, metrics: Sequence[str]) -> tuple[Standing, ...]:
     """Every row but the reference tested against it; Holm's correction is over all rows and metrics."""
-    others = [place for place in range(len(rows)) if place != reference]
-    found = compare_with(rows[reference].evaluation, [rows[place].evaluation for place in others], metrics)
-    tests = dict(zip(others, found, strict=True))
-    return tuple(replace(row, comparisons=tests.get(place, ())) for place, row in enumerate(rows))
+    first = rows[reference]
+    others = [row.evaluation for row in rows if row is not first]
+    found = iter(compare_with(first.evaluation, others, metrics))
+
+    def tested(row: Standing) -> Standing:
+        tests = (replace(one, p_seeds=_p_seeds(first, row, one.metric)) for one in next(found))
+        return replace(row, comparisons=tuple(tests))
+
+    return tuple(row if row is first else tested(row) for row in rows)
+
+
+def _p_seeds(first: Standing, second: Standing, metric: str) -> float | None:
+    """The test that counts the spread between seeds too; a model that draws at random needs two of them to show it."""
+    if first.test[metric].std is None or second.test[metric].std is None:
+        return None
+    difference = second.evaluation.value(metric) - first.evaluation.value(metric)
+    return users_and_seeds_test(difference, first.each[metric], second.each[metric])

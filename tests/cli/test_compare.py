@@ -1,0 +1,267 @@
+"""``dgcf compare`` as a person uses it: one table, files to take along, and Ctrl-C without loss."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from dgcf.cli import application
+from dgcf.data.synthetic import planted
+from tests.conftest import hear_ctrl_c
+
+MODELS = ("lightgcn", "bpr-mf", "popularity")
+QUICK = ("--set", "epochs=4", "--set", "evaluate_every=2", "--set", "dim=8", "--set", "batch_size=256")
+WORDS = ("--models", ",".join(MODELS), "--seeds", "2", "--seed", "3", *QUICK, "--device", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here and in the processes: tensors this small are not worth a second thread."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+
+
+def invoke(*words: str | Path) -> Result:
+    return CliRunner().invoke(application(), ["compare", *map(str, words)], env={"COLUMNS": "120"})
+
+
+def refusal(*words: str | Path) -> str:
+    done = invoke(*words)
+    assert done.exit_code == 1, done.output
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    return str(done.stderr)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset, and a comparison on it in every format."""
+    folder = tmp_path_factory.mktemp("compare")
+    planted(120, 60).renamed("data <&> _x_ $a$").save(folder / "data")
+    files = {"--html": "t.html", "--latex": "t.tex", "--markdown": "t.md", "--plot": "t.png"}
+    words = [word for name, file in files.items() for word in (name, folder / file)]
+    done = invoke(folder / "data", *WORDS, "--out", folder / "out", *words, "--json")
+    assert done.exit_code == 0, done.stderr
+    (folder / "told.json").write_text(done.stdout)
+    return folder
+
+
+@pytest.fixture
+def told(made: Path) -> dict[str, Any]:
+    result = json.loads((made / "told.json").read_text())
+    assert isinstance(result, dict)
+    return result
+
+
+def test_the_json_says_everything(made: Path, told: dict[str, Any]) -> None:
+    fields = {"dataset", "fingerprint", "mask", "split", "reference", "users_evaluated", "seeds", "models"}
+    assert set(told) == fields | {"comparisons"}
+    assert (told["split"], told["mask"], told["reference"], told["seeds"]) == ("test", "train", "lightgcn", [3, 4])
+    assert [row["model"] for row in told["models"]] == list(MODELS)
+    for row in told["models"]:
+        seeds = [3] if row["model"] == "popularity" else [3, 4]
+        assert row["seeds"] == seeds
+        assert row["runs"] == [str(made / "out" / f"{row['model']}-seed{seed}") for seed in seeds]
+        assert row["epochs"] == ([1] if row["model"] == "popularity" else [4, 4])
+        for split in ("test", "validation"):
+            assert {"recall@20", "ndcg@20"} <= set(row[split])
+            assert all(set(spread) == {"mean", "std"} for spread in row[split].values())
+        assert (row["test"]["recall@20"]["std"] == 0) == (row["model"] == "popularity")
+        assert row["seconds"] > 0
+        assert row["peak_mb"] > 10
+        assert row["preset"] == "paper"
+    assert told["models"][0]["settings"]["dim"] == 8
+    means = {row["model"]: row["test"] for row in told["models"]}
+    pairs = [(one["model"], one["metric"]) for one in told["comparisons"]]
+    assert pairs == [(model, metric) for model in MODELS[1:] for metric in ("recall@20", "ndcg@20")]
+    for one in told["comparisons"]:
+        assert one["reference"] == "lightgcn"
+        assert one["users"] == told["users_evaluated"]
+        assert one["first"] == pytest.approx(means["lightgcn"][one["metric"]]["mean"])
+        assert one["second"] == pytest.approx(means[one["model"]][one["metric"]]["mean"])
+        assert one["difference"] == pytest.approx(one["second"] - one["first"])
+        assert one["interval"][0] <= one["difference"] <= one["interval"][1]
+        assert one["p_permutation"] <= one["p_holm"] <= 1
+        assert 0 <= one["p_seeds"] <= 1
+
+
+def test_every_run_is_what_train_gives(made: Path, told: dict[str, Any], tmp_path: Path) -> None:
+    words = ("--model", "bpr-mf", *QUICK, "--seed", "4", "--device", "cpu", "--out", tmp_path / "run", "--json")
+    done = CliRunner().invoke(application(), ["train", str(made / "data"), *map(str, words)])
+    alone = json.loads(done.stdout)
+    runs = made / "out" / "bpr-mf-seed4"
+    assert (tmp_path / "run" / "best.safetensors").read_bytes() == (runs / "best.safetensors").read_bytes()
+    assert alone["peak_mb"] > 10
+    again = json.loads(invoke(runs, tmp_path / "run", "--device", "cpu", "--json").stdout)
+    assert again["models"][0]["test"]["recall@20"] == {"mean": alone["test"]["recall@20"], "std": None}
+    assert {one["p_permutation"] for one in again["comparisons"]} == {1.0}
+
+
+def test_asked_again_it_says_the_same_and_trains_nothing(made: Path, told: dict[str, Any], tmp_path: Path) -> None:
+    def state() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (made / "out").rglob("*")}
+
+    before = state()
+    svg = [tmp_path / f"{n}.svg" for n in "ab"]
+    for picture in svg:
+        done = invoke(made / "data", *WORDS, "--out", made / "out", "--plot", picture, "--json")
+        assert json.loads(done.stdout) == told
+    assert state() == before
+    assert svg[0].read_bytes() == svg[1].read_bytes()
+    assert ET.parse(svg[0]).getroot().tag.endswith("svg")
+    assert (made / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_on_the_screen(made: Path) -> None:
+    done = invoke(made / "data", *WORDS, "--out", made / "out", "--reference", "popularity")
+    assert done.exit_code == 0, done.stderr
+    for word in (*MODELS, "recall@20", "ndcg@20", "any seed", "2 seeds", " MB", "±", "mask train"):
+        assert word in done.stdout
+    assert "differs from popularity" in done.stdout
+    assert "dim 8, batch_size 256, epochs 4, evaluate_every 2; seeds 3, 4" in done.stdout
+    assert max(map(len, done.stdout.split("below a mean")[0].splitlines())) <= 80
+
+
+class References(HTMLParser):
+    """Whatever a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.found += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "srcset", "data", "action")]
+
+
+def test_the_page_needs_nothing_but_itself(made: Path, told: dict[str, Any]) -> None:
+    text = (made / "t.html").read_text()
+    reader = References()
+    reader.feed(text)
+    assert reader.found == []
+    assert not reader.tags & {"script", "link", "img", "iframe", "object"}
+    assert not re.search(r"https?:|url\(|@import|//", text)
+    root = ET.fromstring(text)  # well-formed, whatever the dataset is called
+    assert root.findtext("head/title") == f"3 models on {told['dataset']}"
+    assert "data &lt;&amp;&gt;" in text
+    assert len(root.findall(".//svg/rect")) == 6
+    assert len(root.findall(".//svg/circle")) == 2 * (2 + 2 + 1)
+    assert "prefers-color-scheme: dark" in text
+    cells = ["".join(cell.itertext()) for cell in root.iter("td")]
+    for row in told["models"]:
+        spread = row["test"]["recall@20"]
+        assert any(cell.startswith(f"{spread['mean']:.4f} ± {spread['std']:.4f}") for cell in cells)
+
+
+def test_the_tables_to_take_along(made: Path, told: dict[str, Any]) -> None:
+    markdown, latex = (made / "t.md").read_text(), (made / "t.tex").read_text()
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len(lines) == (2 + 3) + (2 + 4)
+    assert len({line.count("|") for line in lines[:5]}) == len({line.count("|") for line in lines[5:]}) == 1
+    assert latex.count(r"\toprule") == latex.count(r"\bottomrule") == 2
+    assert latex.count("{") == latex.count("}")
+    rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
+    assert {line.replace(r"\&", "").count("&") for line in rows} == {5, 8}
+    assert r"\&" in latex.partition(r"\caption")[2]  # the dataset's name
+    for row in told["models"]:
+        mean = f"{row['test']['ndcg@20']['mean']:.4f}"
+        best = mean == f"{max(one['test']['ndcg@20']['mean'] for one in told['models']):.4f}"
+        assert (f"**{mean} ±" in markdown) == (rf"\textbf{{{mean} $\pm$" in latex) == best
+    for text in (markdown, latex):
+        assert "mask train" in text
+        assert "Holm's correction over 4 comparisons" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--models", "dgcf"), "--models names only dgcf; give two or more"),
+        (("--models", "dgcf,lightgcn,dgcf"), "model dgcf is named twice"),
+        (("--models", "dgcf,lightgnc"), "did you mean 'lightgcn'"),
+        (("--models", "dgcf,lightgcn", "--reference", "eases"), "--reference eases is not among what is compared"),
+        (("--models", "dgcf,lightgcn", "--metric", "recal"), "did you mean 'recall'"),
+        (("--models", "dgcf,lightgcn", "--mask", "trian"), "the mask is 'trian'"),
+        (("--models", "dgcf,lightgcn", "--k", "ten"), "--k got 'ten'"),
+        (("--models", "dgcf,lightgcn", "--seed", "-1"), "seed -1 is negative"),
+        (("--models", "dgcf,lightgcn", "--html", "t.pdf"), "give a name that ends in .html"),
+        (("--models", "dgcf,lightgcn", "--plot", "t.jpg"), "give a name that ends in .png or .svg"),
+        (("--models", "dgcf,lightgcn", "--latex", "folder.tex"), "is a folder, expected a file"),
+        (("--models", "dgcf,lightgcn", "--data", "planted"), "--data is for run folders"),
+        (("checkerboard", "--models", "dgcf,lightgcn"), "compares on one dataset, and 2 are given"),
+        ((), "there is only planted to compare; give two or more run folders"),
+        (("--seeds", "2"), "--seeds is for training with --models"),
+        (("elsewhere",), "is not a run folder"),
+    ],
+    ids=str,
+)
+def test_what_can_be_refused_is_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder.tex").mkdir()
+    assert sentence in refusal("planted", *words)
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder.tex"]
+
+
+def test_several_run_folders_in_one_table(made: Path) -> None:
+    runs = [made / "out" / name for name in ("popularity-seed3", "bpr-mf-seed3", "bpr-mf-seed4")]
+    found = json.loads(invoke(*runs, "--reference", "bpr-mf-seed3", "--device", "cpu", "--k", "5,10", "--json").stdout)
+    assert [row["label"] for row in found["models"]] == [run.name for run in runs]
+    assert [row["model"] for row in found["models"]] == ["popularity", "bpr-mf", "bpr-mf"]
+    assert len(found["comparisons"]) == 2 * 4
+    assert {one["reference"] for one in found["comparisons"]} == {"bpr-mf-seed3"}
+    assert {one["metric"] for one in found["comparisons"]} == {"recall@5", "recall@10", "ndcg@5", "ndcg@10"}
+    assert all(one["p_seeds"] is None for one in found["comparisons"])
+
+
+def test_runs_on_other_data_are_not_compared(made: Path, tmp_path: Path) -> None:
+    words = ("train", "checkerboard", "--model", "popularity", "--out", str(tmp_path / "other"))
+    assert CliRunner().invoke(application(), words).exit_code == 0
+    message = refusal(made / "out" / "popularity-seed3", tmp_path / "other")
+    assert "was trained on" in message
+    assert "compare runs on one dataset" in message
+
+
+def test_ctrl_c_leaves_everything_to_go_on_with(made: Path, tmp_path: Path) -> None:
+    """Interrupted in the second model, as a person would; the same command then trains the rest, to the same bytes."""
+    words = ["compare", str(made / "data"), "--models", "lightgcn,bpr-mf", *QUICK, "--set", "patience=0"]
+    words += ["--set", "bpr-mf.epochs=150", "--device", "cpu", "--json", "--out"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dgcf", *words, str(tmp_path / "stopped")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
+    )
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("epoch 6/150"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert output == ""
+    assert f"what is trained is kept in {tmp_path / 'stopped'}. The same command goes on from there." in said
+    first = (tmp_path / "stopped" / "lightgcn-seed0" / "last.safetensors").stat().st_mtime_ns
+    found, whole = (
+        json.loads(CliRunner().invoke(application(), [*words, str(tmp_path / name)]).stdout)
+        for name in ("stopped", "whole")
+    )
+    assert (tmp_path / "stopped" / "lightgcn-seed0" / "last.safetensors").stat().st_mtime_ns == first
+    assert found["comparisons"] == whole["comparisons"]
+    assert found["models"][1]["epochs"] == [150]
+    for run in ("lightgcn-seed0", "bpr-mf-seed0"):
+        for name in ("last.safetensors", "best.safetensors", "metrics.jsonl"):
+            assert (tmp_path / "stopped" / run / name).read_bytes() == (tmp_path / "whole" / run / name).read_bytes()

@@ -1,0 +1,316 @@
+"""Comparisons of models: what is trained again and what is not, and whether the tests tell the truth of real runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dgcf.data.dataset import Dataset
+from dgcf.data.pairs import Pairs
+from dgcf.data.synthetic import planted
+from dgcf.errors import ConfigError, DataError
+from dgcf.evaluate.evaluation import Evaluation
+from dgcf.evaluate.evaluator import Evaluator
+from dgcf.evaluate.significance import averaged, compare, users_and_seeds_test
+from dgcf.experiments.compare import Measure, Plan, find_run, labels, metric_names, plans, ready, standings
+from dgcf.models.catalog import CATALOG
+from dgcf.train import Observer, Run, resolve, train
+
+QUICK = ("epochs=4", "evaluate_every=2", "dim=8", "batch_size=256", "learning_rate=0.02")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return planted(120, 60)
+
+
+def silence(_: str) -> None:
+    pass
+
+
+def watching() -> AbstractContextManager[Observer]:
+    return nullcontext(Observer())
+
+
+def trained(dataset: Dataset, wanted: list[Plan], out: Path, say: Callable[[str], None] = silence) -> list[list[Run]]:
+    return ready(dataset, wanted, out, device="cpu", watching=watching, say=say)
+
+
+def traces(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below a folder: its bytes, and when it was written."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_goes_to_every_model_that_has_it(dataset: Dataset) -> None:
+    words = ["layers=2", "dim=8", "lightgcn.dim=16", "epochs=3"]
+    found = plans(["dgcf", "lightgcn", "bpr-mf", "popularity"], dataset, settings=words, seeds=(4, 5))
+    settings = {plan.recipe.name: plan.recipe.settings() for plan in found}
+    assert {name: one.get("dim") for name, one in settings.items()} == {
+        "dgcf": 8,
+        "lightgcn": 16,
+        "bpr-mf": 8,
+        "popularity": None,
+    }
+    assert (settings["dgcf"]["layers"], settings["lightgcn"]["layers"]) == (2, 2)
+    assert "layers" not in settings["bpr-mf"]
+    assert [plan.seeds for plan in found] == [(4, 5)] * 3 + [(4,)]
+
+
+def test_a_file_counts_more_than_the_preset_and_less_than_what_is_set(dataset: Dataset, tmp_path: Path) -> None:
+    file = tmp_path / "best.toml"
+    file.write_text('model = "lightgcn"\npreset = "plain"\nlayers = 1\ndim = 24\n')
+    for word in (f"lightgcn={file}", str(file)):
+        (_, found) = plans(["dgcf", "lightgcn"], dataset, settings=["dim=8"], configs=[word])
+        assert (found.recipe.preset, found.recipe.model.layers, found.recipe.model.dim) == ("plain", 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("models", "more", "sentence"),
+    [
+        (("dgcf", "dgcf"), {}, "model dgcf is named twice"),
+        (("dgcf", "lightgnc"), {}, "did you mean 'lightgcn'"),
+        (("dgcf", "bpr-mf"), {"settings": ["lightgcn.dim=8"]}, "model 'lightgcn', which is not compared"),
+        (("bpr-mf", "popularity"), {"settings": ["layers=2"]}, "the group bpr-mf, popularity has no setting 'layers'"),
+        (("dgcf", "bpr-mf"), {"settings": ["bpr-mf.layers=2"]}, "model bpr-mf has no setting 'layers'"),
+        (("dgcf", "bpr-mf"), {"configs": ["absent.toml"]}, "cannot read absent.toml"),
+        (("dgcf", "bpr-mf"), {"configs": ["silent.toml"]}, "does not say for which model"),
+        (("dgcf", "bpr-mf"), {"configs": ["named.toml"]}, "is of model lightgcn; compared are dgcf, bpr-mf"),
+        (("dgcf", "lightgcn"), {"configs": ["dgcf=named.toml"]}, "is of model lightgcn"),
+        (("dgcf", "lightgcn"), {"configs": ["named.toml", "named.toml"]}, "twice for model lightgcn"),
+        (("dgcf", "bpr-mf"), {"preset": "papers"}, "did you mean 'paper'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_planned_is_refused(
+    dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    models: tuple[str, ...],
+    more: dict[str, Any],
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("silent.toml").write_text("dim = 8\n")
+    Path("named.toml").write_text('model = "lightgcn"\ndim = 8\n')
+    with pytest.raises(ConfigError) as problem:
+        plans(models, dataset, **more)
+    assert sentence in str(problem.value)
+
+
+def test_metrics_are_checked_before_anything_is_trained() -> None:
+    assert metric_names("recall, ndcg,recall", [10, 20]) == ["recall@10", "recall@20", "ndcg@10", "ndcg@20"]
+    assert len(metric_names("all", [20])) == 6
+    for words, sentence in (("recal", "did you mean 'recall'"), ("coverage", "cannot be compared user by user")):
+        with pytest.raises(ConfigError, match=sentence):
+            metric_names(words, [20])
+
+
+def test_what_cannot_be_measured_is_refused_before_anything_is_trained(dataset: Dataset) -> None:
+    with pytest.raises(ConfigError, match="mask"):
+        Measure.of(dataset, "trian", [20])
+    with pytest.raises(DataError, match="test"):
+        Measure.of(replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items)), "train", [20])
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_time_nothing_is_trained(dataset: Dataset, tmp_path: Path) -> None:
+    wanted = plans(["bpr-mf", "popularity"], dataset, settings=QUICK, seeds=(0, 1))
+    first = trained(dataset, wanted, tmp_path)
+    assert [[run.path.name for run in runs] for runs in first] == [
+        ["bpr-mf-seed0", "bpr-mf-seed1"],
+        ["popularity-seed0"],
+    ]
+    before, told = traces(tmp_path), []
+    again = trained(dataset, wanted, tmp_path, told.append)
+    assert [[run.path for run in runs] for runs in again] == [[run.path for run in runs] for runs in first]
+    assert traces(tmp_path) == before
+    assert sum("is finished; it is taken as it is" in line for line in told) == 3
+    assert any("one run stands for all seeds" in line for line in told)
+
+
+def test_more_seeds_train_only_what_is_missing(dataset: Dataset, tmp_path: Path) -> None:
+    trained(dataset, plans(["bpr-mf"], dataset, settings=QUICK, seeds=(0,)), tmp_path)
+    before = traces(tmp_path)
+    trained(dataset, plans(["bpr-mf"], dataset, settings=QUICK, seeds=(0, 1)), tmp_path)
+    after = traces(tmp_path)
+    assert before.items() < after.items()
+    assert {Path(name).parts[0] for name in after} == {"bpr-mf-seed0", "bpr-mf-seed1"}
+
+
+def test_a_run_of_other_settings_is_left_alone(dataset: Dataset, tmp_path: Path) -> None:
+    told: list[str] = []
+    for settings in (QUICK, (*QUICK, "dim=4"), QUICK, (*QUICK, "dim=4")):
+        ((run,),) = trained(dataset, plans(["bpr-mf"], dataset, settings=settings), tmp_path, told.append)
+        assert run.recipe.model.dim == (8 if settings == QUICK else 4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bpr-mf-seed0", "bpr-mf-seed0-2"]
+    assert any("was trained otherwise (dim 8 is now 4) and is left alone" in line for line in told)
+
+
+def test_a_run_on_other_data_is_left_alone_and_so_is_what_is_no_run(dataset: Dataset, tmp_path: Path) -> None:
+    recipe = resolve("popularity")
+    Run.create(tmp_path / "popularity-seed0", planted(120, 60, seed=1), recipe, seed=0, device="cpu")
+    (tmp_path / "popularity-seed0-2").mkdir()
+    (tmp_path / "popularity-seed0-2" / "thesis.txt").write_text("precious")
+    path, run = find_run(tmp_path, dataset, recipe, 0, silence)
+    assert (path.name, run) == ("popularity-seed0-3", None)
+
+
+def test_an_unfinished_run_is_gone_on_with_to_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
+    wanted = plans(["bpr-mf"], dataset, settings=QUICK)
+    ((whole,),) = trained(dataset, wanted, tmp_path / "whole")
+
+    class Plug(Observer):
+        epochs = 0
+
+        def epoch_ended(self, report: Any) -> None:
+            self.epochs += 1
+            if self.epochs == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ready(
+            dataset,
+            wanted,
+            tmp_path / "torn",
+            device="cpu",
+            watching=lambda: nullcontext(Plug()),
+            say=silence,
+        )
+    assert not Run.open(tmp_path / "torn" / "bpr-mf-seed0").finished
+    ((torn,),) = trained(dataset, wanted, tmp_path / "torn")
+    assert torn.finished
+    for name in ("last.safetensors", "best.safetensors", "metrics.jsonl"):
+        assert (torn.path / name).read_bytes() == (whole.path / name).read_bytes()
+
+
+def test_a_run_is_finished_only_with_its_best_state(dataset: Dataset, tmp_path: Path) -> None:
+    for model in ("bpr-mf", "popularity"):
+        wanted = plans([model], dataset, settings=QUICK if model == "bpr-mf" else ())
+        ((run,),) = trained(dataset, wanted, tmp_path)
+        assert run.finished
+        (run.path / "best.safetensors").unlink()  # as if the power had failed between the two files
+        assert not run.finished
+        ((mended,),) = trained(dataset, wanted, tmp_path)
+        assert mended.finished
+    assert not Run.create(tmp_path / "new", dataset, resolve("bpr-mf"), seed=0, device="cpu").finished
+
+
+def test_patience_that_ran_out_is_an_end_too(dataset: Dataset, tmp_path: Path) -> None:
+    words = ("epochs=500", "min_epochs=0", "evaluate_every=1", "patience=2", "dim=4", "learning_rate=0.1")
+    ((run,),) = trained(dataset, plans(["bpr-mf"], dataset, settings=words), tmp_path)
+    assert len(run.metrics()) < 500
+    assert run.finished
+
+
+@pytest.mark.parametrize("name", [name for name, model in CATALOG.items() if model.at_once])
+def test_a_model_says_truly_whether_the_seed_matters(dataset: Dataset, name: str) -> None:
+    rankings = [train(dataset, resolve(name), seed=seed, device="cpu").ranking for seed in (0, 1)]
+    users = torch.arange(dataset.n_users)
+    first, second = (ranking.scores(users) for ranking in rankings)
+    assert torch.equal(first, second) != CATALOG[name].seeded
+
+
+# -- the tests, on what real runs give --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def seeds_of_one_model() -> list[Evaluation]:
+    """Ten seeds of one model, each ranked."""
+    data = planted(240, 100)
+    evaluator = Evaluator(data, split="test")
+    settings = {"epochs": 12, "dim": 8, "batch_size": 512, "learning_rate": 0.02}
+    recipe = resolve("bpr-mf", preset="plain", settings=settings)
+    return [evaluator.evaluate(train(data, recipe, seed=seed, device="cpu").ranking) for seed in range(10)]
+
+
+def test_equals_are_told_apart_one_time_in_twenty(seeds_of_one_model: list[Evaluation]) -> None:
+    """Whose value is whose is drawn by a coin for each user: no difference is left, and p must be uniform."""
+    one, other = seeds_of_one_model[:2]
+    rng = np.random.default_rng(0)
+    p_values = []
+    for trial in range(400):
+        coin = rng.random(one.users_evaluated) < 0.5
+        mixed = [
+            replace(one, values={"recall@20": np.where(side, one.value("recall@20"), other.value("recall@20"))})
+            for side in (coin, ~coin)
+        ]
+        (found,) = compare(*mixed, ["recall@20"], seed=trial, flips=199, resamples=2)
+        p_values.append((found.p_permutation, found.p_t))
+    for p in np.array(p_values).T:
+        assert abs((p <= 0.05).mean() - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 400)
+        assert abs((p <= 0.5).mean() - 0.5) < 3 * 0.5 / np.sqrt(400)
+
+
+def test_half_of_the_seeds_is_no_better_than_the_other_half(seeds_of_one_model: list[Evaluation]) -> None:
+    """All 126 ways to part ten seeds of one model in two: with the spread between seeds counted, few look different."""
+    p_values = []
+    for chosen in combinations(range(1, 10), 4):
+        halves = ([0, *chosen], [n for n in range(1, 10) if n not in chosen])
+        first, second = ([seeds_of_one_model[n] for n in half] for half in halves)
+        difference = averaged(second).value("recall@20") - averaged(first).value("recall@20")
+        means = ([one.means["recall@20"] for one in half] for half in (first, second))
+        p_values.append(users_and_seeds_test(difference, *means))
+    assert len(p_values) == 126
+    assert (np.array(p_values) < 0.05).mean() <= 0.05
+
+
+def test_a_real_difference_is_found(dataset: Dataset, tmp_path: Path) -> None:
+    """A model against itself gives p = 1; against one that learned nothing, whatever the test, p < 0.01."""
+    words = ("epochs=30", "dim=8", "batch_size=256", "learning_rate=0.02", "evaluate_every=5")
+    wanted = plans(["lightgcn", "popularity"], dataset, settings=words, seeds=(0, 1, 2))
+    runs = trained(dataset, wanted, tmp_path)
+    measure = Measure.of(dataset, "train", [20])
+    rows = [("a", runs[0]), ("b", runs[0]), ("popular", runs[1])]
+    found = standings(measure, rows, ["recall@20", "ndcg@20"], device="cpu")
+    _, same, popular = found.rows
+    for one in same.comparisons:
+        assert (one.difference, one.p_t, one.p_permutation, one.p_holm, one.p_seeds) == (0, 1, 1, 1, 1)
+    assert not same.differs("recall@20")
+    for one in popular.comparisons:
+        assert one.difference < 0
+        assert max(one.p_t, one.p_permutation, one.p_holm) < 0.01
+    assert found.n_comparisons == 4
+    turned = standings(measure, rows[::2], ["recall@20"], reference=1, device="cpu")
+    assert turned.rows[1].comparisons == ()
+    assert turned.rows[0].comparisons[0].difference == -popular.comparisons[0].difference
+
+
+def test_one_seed_has_no_spread_and_what_draws_nothing_has_none(dataset: Dataset, tmp_path: Path) -> None:
+    wanted = plans(["bpr-mf", "popularity"], dataset, settings=QUICK)
+    runs = trained(dataset, wanted, tmp_path)
+    rows = list(zip(("bpr-mf", "popularity"), runs, strict=True))
+    found = standings(Measure.of(dataset, "train", [20]), rows, ["recall@20"], device="cpu")
+    assert [row.test["recall@20"].std for row in found.rows] == [None, 0.0]
+    assert found.rows[1].comparisons[0].p_seeds is None
+
+
+def test_runs_are_called_by_their_folders(dataset: Dataset, tmp_path: Path) -> None:
+    made = [
+        Run.create(tmp_path / name, dataset, resolve("popularity"), seed=0, device="cpu")
+        for name in ("a/one", "a/two", "b/one")
+    ]
+    assert labels(made[:2]) == ["one", "two"]
+    assert labels(made) == [str(run.path) for run in made]
+    assert labels([made[0], made[0]]) == ["one", "one"]
