@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgcf.errors import ConfigError
-from dgcf.graph import EdgeDrop
-from dgcf.graph.dropedge import hash_tensor, mix32
+from dgcf.graph import EdgeDrop, MessageDrop
+from dgcf.graph.dropedge import hash_tensor, mix32, place_hashes
 
 EDGES = 200_000
 NUMBERS = np.arange(EDGES)
@@ -46,6 +46,20 @@ def test_torch_on_a_device_draws_what_numpy_draws(p: float, seed: int, step: int
     numbers = np.arange(first, first + 1000)
     on_device = drop._kept_on_device(hash_tensor(numbers, torch.device("cpu")))
     assert on_device.numpy().tolist() == drop.kept(mix32(numbers)).tolist()
+
+
+def test_a_place_has_the_hash_of_its_row_and_column() -> None:
+    rows = np.array([0, 5, 5, 2**31 - 1])
+    expected = [
+        [int(mix32(np.array([row]))[0]) ^ int(mix32(np.array([2**32 - 1 - j]))[0]) for j in range(3)] for row in rows
+    ]
+    assert place_hashes(torch.from_numpy(rows), 3).numpy().view(np.uint32).tolist() == expected
+
+
+@given(st.floats(0, 0.999), st.integers(0, 2**40), st.integers(0, 100))
+def test_message_dropout_draws_on_a_device_what_it_draws_here(p: float, seed: int, layer: int) -> None:
+    drop, rows = MessageDrop(p, seed, 3, layer), torch.arange(7, 60, 3)
+    assert torch.equal(drop.kept_at(rows, 8), drop._kept_on_device(place_hashes(rows, 8)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

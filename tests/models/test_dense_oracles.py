@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dgcf.graph import build_propagation
-from dgcf.models import DropSchedule, GraphModel, entry
+from dgcf.models import DropSchedule, Entry, GraphModel, entry
 from dgcf.random import uniform
 
 Dense = NDArray[np.float64]
@@ -84,18 +84,43 @@ def ngcf(w: Weights, keep: Keep) -> list[Dense]:
     return layers
 
 
+def spectralcf(w: Weights, keep: Keep) -> list[Dense]:
+    frequency, U = np.linalg.eigh(np.eye(N_USERS + N_ITEMS) - symmetric(adjacency()))
+    M = U @ U.T + U @ np.diag(frequency) @ U.T
+    layers = [w.named["layer0"]]
+    for number in range(LAYERS):
+        layers.append(keep(number, leaky(w.dense(f"weights.{number}", M @ layers[-1]))))
+    return layers
+
+
+def sage(w: Weights, keep: Keep) -> list[Dense]:
+    A = adjacency()
+    M = A / np.maximum(A.sum(axis=1, keepdims=True), 1)
+    layers = [w.named["layer0"]]
+    for number in range(LAYERS):
+        both = np.concatenate([layers[-1], M @ layers[-1]], axis=1)
+        layers.append(keep(number, leaky(w.dense(f"weights.{number}", both))))
+    return layers
+
+
 Keep = Callable[[int, Dense], Dense]
 ORACLES: dict[str, Callable[[Weights, Keep], list[Dense]]] = {
     "gcn": gcn,
     "gcn-jk": gcn,
     "gc-mc": gc_mc,
     "ngcf": ngcf,
+    "spectralcf": spectralcf,
+    "sage": sage,
 }
 
 
 def build(name: str, **settings: Any) -> tuple[GraphModel, Any]:
     found = entry(name)
     config = replace(found.config, dim=DIM, layers=LAYERS, activation="leaky-relu", **settings)
+    return ready(found, config)
+
+
+def ready(found: Entry, config: Any) -> tuple[GraphModel, Any]:
     model = found.build(N_USERS, N_ITEMS, config, 3).double()
     return model, build_propagation(csr_array(interactions()), config.spec()).to(dtype=torch.float64)
 
@@ -104,7 +129,8 @@ def build(name: str, **settings: Any) -> tuple[GraphModel, Any]:
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("name", ORACLES)
 def test_all_layers_side_by_side_are_those_of_the_equation(name: str, dropout: float, bias: bool) -> None:
-    model, propagation = build(name, readout="concat", bias=bias, message_dropout=dropout)
+    more = {"fanout": "all"} if name == "sage" else {}
+    model, propagation = build(name, readout="concat", bias=bias, message_dropout=dropout, **more)
     drop = DropSchedule(0.0, seed=2, step=7)
 
     def keep(number: int, x: Dense) -> Dense:
@@ -122,3 +148,48 @@ def test_the_other_read_outs_are_made_of_the_same_layers(name: str) -> None:
     for readout, expected in (("mean", layers.mean(axis=1)), ("last", layers[:, -1])):
         model, _ = build(name, readout=readout, bias=True, message_dropout=0.0)
         np.testing.assert_allclose(model(propagation).detach().numpy(), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("layers", [1, 4])
+def test_sgc_is_a_power_of_the_graph_and_one_weight_matrix(loops: bool, layers: int) -> None:
+    found = entry("sgc")
+    model, propagation = ready(found, replace(found.config, dim=DIM, layers=layers, loops=loops))
+    M, w = symmetric(adjacency() + np.eye(N_USERS + N_ITEMS) * loops), Weights(model)
+    expected = np.linalg.matrix_power(M, layers) @ w.named["layer0"] @ w.named["output.weight"]
+    np.testing.assert_allclose(model(propagation).detach().numpy(), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("frequencies", [1, 5, 16])
+def test_spectralcf_on_the_lowest_frequencies(frequencies: int) -> None:
+    model, propagation = build("spectralcf", readout="last", frequencies=frequencies)
+    frequency, U = np.linalg.eigh(np.eye(N_USERS + N_ITEMS) - symmetric(adjacency()))
+    low, U = frequency[:frequencies], U[:, :frequencies]  # eigh sorts them, and the next is higher
+    x, w = Weights(model).named["layer0"], Weights(model)
+    for number in range(LAYERS):
+        x = leaky(w.dense(f"weights.{number}", U @ ((1 + low)[:, None] * (U.T @ x))))
+    np.testing.assert_allclose(model(propagation).detach().numpy(), x, rtol=0, atol=1e-10)
+
+
+def test_sage_in_training_hears_the_drawn_neighbours_and_no_other() -> None:
+    model, propagation = build("sage", readout="last", fanout=2)
+    drop, w = DropSchedule(0.0, seed=4, step=9), Weights(model)
+    met = [np.flatnonzero(row) for row in adjacency()]
+    x = w.named["layer0"]
+    for number in range(LAYERS):
+        mean = np.zeros_like(x)
+        for node, neighbours in enumerate(met):
+            if len(neighbours):
+                degree = torch.tensor([len(neighbours)])
+                places = drop.neighbours(number, 2).places(torch.tensor([node]), degree)[0].numpy()
+                mean[node] = (x[neighbours[places[0]]] + x[neighbours[places[1]]]) / 2
+        x = leaky(w.dense(f"weights.{number}", np.concatenate([x, mean], axis=1)))
+    np.testing.assert_allclose(model(propagation, drop=drop).detach().numpy(), x, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["ngcf", "sage"])
+def test_unit_rows_are_a_choice(name: str) -> None:
+    for unit_rows in (True, False):
+        model, propagation = build(name, readout="last", unit_rows=unit_rows)
+        lengths = model(propagation).detach().norm(dim=1)
+        assert torch.allclose(lengths, torch.ones_like(lengths)) == unit_rows

@@ -12,6 +12,7 @@ import pytest
 from dgcf.errors import ConfigError
 from dgcf.models import limits
 from dgcf.models.limits import free_memory, refuse_too_large
+from dgcf.models.spectralcf import SpectralCFConfig
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ def test_what_is_too_large_is_refused_with_both_figures_and_the_way_out() -> Non
         r"and [\d,.]+ GB are free; drop rare items\.$",
     ):
         refuse_too_large("square", Square(), 5, 1_000_000_000, 7)
+
+
+def test_spectralcf_says_what_its_eigenvectors_need_and_that_all_of_them_need_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"needs about 563,640\.1 GB .* --set frequencies=…, or for frequencies=all"):
+        refuse_too_large("spectralcf", SpectralCFConfig(frequencies=1_830_000), 10**7, 10**6, 10**8)
+    refuse_too_large("spectralcf", SpectralCFConfig(frequencies="all"), 10**7, 10**6, 10**8)
 
 
 def test_what_fits_and_what_has_no_estimate_passes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from dgcf.errors import DataError
 from dgcf.models import Embeddings
-from dgcf.recommend import Recommender
+from dgcf.recommend import Recommender, load
 from dgcf.recommend.capture import capture
 from dgcf.train import build, resolve
 from tests.recommend.conftest import MODELS, random_dataset, untrained
@@ -39,6 +40,22 @@ def test_a_model_that_ranks_otherwise_keeps_ranking_and_claims_nothing_more() ->
         rec.explain(0, 0)
     with pytest.raises(DataError, match="no graph to fold"):
         rec.recommend_for([0])
+
+
+@pytest.mark.parametrize("model", ["gcn", "gcn-jk", "gc-mc", "ngcf", "sgc", "spectralcf", "sage"])
+def test_a_model_with_weights_ranks_from_a_file_and_is_not_explained(model: str, tmp_path: Path) -> None:
+    """Whatever the width of its rows: those of layers side by side are wider than the embeddings."""
+    dataset = random_dataset()
+    snapshot = untrained(dataset, model)
+    assert snapshot.dim == {"gcn-jk": 24, "ngcf": 24, "spectralcf": 24}.get(model, 6)
+    assert snapshot.layers is None
+    rec = Recommender.of(snapshot)
+    rec.save(tmp_path / "model.dgcf")
+    best = int((snapshot.user_rows[0] @ snapshot.item_rows.T).argmax())
+    again = load(tmp_path / "model.dgcf")
+    assert again.recommend(0, 1, exclude_seen=False)["item"] == [best]
+    with pytest.raises(DataError, match="no graph to fold"):
+        again.recommend_for([0])
 
 
 def test_everything_that_is_known_of_a_user_is_seen() -> None:

@@ -5,12 +5,14 @@ from dgcf.graph.crosshop import CrossHop, cross_hop
 from dgcf.graph.dropedge import EdgeDrop, MessageDrop
 from dgcf.graph.normalize import cross_degrees, degrees, inverse_sqrt, laplacian
 from dgcf.graph.propagation import Propagation, build_propagation
+from dgcf.graph.sampling import NeighbourDraw
 from dgcf.graph.spec import PropagationSpec
 
 __all__ = [
     "CrossHop",
     "EdgeDrop",
     "MessageDrop",
+    "NeighbourDraw",
     "Propagation",
     "PropagationSpec",
     "adjacency",

@@ -69,8 +69,7 @@ class EdgeDrop:
     @cached_property
     def keys(self) -> tuple[int, int]:
         """``k0`` and the odd ``k1`` of this step and layer."""
-        first, second = key_of(self.seed, f"{self.stream}/{self.step}/{self.layer}")
-        return first & WORD, (second & WORD) | 1
+        return draw_keys(self.seed, self.stream, self.step, self.layer)
 
     @property
     def limit(self) -> int:
@@ -98,31 +97,25 @@ class EdgeDrop:
         return masked
 
     def _kept_on_device(self, hashes: Tensor) -> Tensor:
-        """The same draw in torch's signed 32-bit arithmetic: products wrap alike, right shifts need their sign cut."""
-        k0, k1 = (_signed(key) for key in self.keys)
-        z = (hashes ^ k0) * k1
-        z = (z ^ ((z >> 16) & 0xFFFF)) * _signed(GOLDEN)
         # Flipping the top bit makes the signed comparison an unsigned one.
-        return (z ^ _signed(0x80000000)) >= _signed(self.limit ^ 0x80000000)
+        return (draw_words(hashes, self.keys) ^ _signed(0x80000000)) >= _signed(self.limit ^ 0x80000000)
 
 
 @dataclass(frozen=True)
 class MessageDrop(EdgeDrop):
     """Message dropout: the same draw for the numbers of an (N, dim) matrix, from a stream of its own.
 
-    In the place of an edge's ``h`` a number in row i and column j has ``mix32(i) ^ mix32(2³² − 1 − j)``, so the draw of
-    some rows is that of all rows, restricted.
+    In the place of an edge's ``h`` a number has that of its row and column: ``place_hashes``.
     """
 
     stream: ClassVar[str] = "drop-message"
 
     def kept_at(self, rows: Tensor, width: int) -> Tensor:
         """Which numbers of the given rows stay: (n_rows, width), True or False; ``rows`` are int64 node numbers."""
-        columns = mix32(WORD - np.arange(width, dtype=np.int64))
+        hashes = place_hashes(rows, width)
         if rows.device.type == "cpu":
-            return torch.from_numpy(self.kept(mix32(rows.numpy())[:, None] ^ columns))
-        hashes = hash_tensor(rows.cpu().numpy(), rows.device)
-        return self._kept_on_device(hashes[:, None] ^ torch.from_numpy(columns.view(np.int32)).to(rows.device))
+            return torch.from_numpy(self.kept(hashes.numpy().view(np.uint32)))
+        return self._kept_on_device(hashes)
 
 
 def mix32(numbers: NDArray[Any]) -> Words:
@@ -136,6 +129,31 @@ def mix32(numbers: NDArray[Any]) -> Words:
 def hash_tensor(numbers: NDArray[Any], device: torch.device) -> Tensor:
     """``mix32`` of edge numbers as an int32 tensor (torch has no full set of unsigned operations)."""
     return torch.from_numpy(mix32(numbers).view(np.int32)).to(device)
+
+
+def place_hashes(rows: Tensor, width: int) -> Tensor:
+    """What stands for the place (i, j) in a draw: ``mix32(i) ^ mix32(2³² − 1 − j)``, (n_rows, width) int32 bits.
+
+    It knows neither the number of rows nor the width, so the draw of some rows is that of all, restricted.
+    """
+    x = rows.to(torch.int32)  # mix32 in signed arithmetic, where the rows are
+    x = (x ^ ((x >> 16) & 0xFFFF)) * _signed(0x7FEB352D)
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * _signed(0x846CA68B)
+    x = x ^ ((x >> 16) & 0xFFFF)
+    return x[:, None] ^ hash_tensor(WORD - np.arange(width, dtype=np.int64), rows.device)
+
+
+def draw_keys(seed: int, stream: str, step: int, layer: int) -> tuple[int, int]:
+    """``k0`` and the odd ``k1`` of a stream's step and layer."""
+    first, second = key_of(seed, f"{stream}/{step}/{layer}")
+    return first & WORD, (second & WORD) | 1
+
+
+def draw_words(hashes: Tensor, keys: tuple[int, int]) -> Tensor:
+    """z in torch's signed 32-bit arithmetic: products wrap alike, right shifts need their sign cut."""
+    k0, k1 = (_signed(key) for key in keys)
+    z = (hashes ^ k0) * k1
+    return (z ^ ((z >> 16) & 0xFFFF)) * _signed(GOLDEN)
 
 
 def _signed(word: int) -> int:

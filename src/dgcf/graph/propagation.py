@@ -18,7 +18,9 @@ from dgcf.graph.dropedge import EdgeDrop
 from dgcf.graph.kernels import product, transpose
 from dgcf.graph.matrixfree import MatrixFree
 from dgcf.graph.normalize import laplacian
+from dgcf.graph.sampling import NeighbourDraw, SampledMean
 from dgcf.graph.spec import PropagationSpec
+from dgcf.graph.spectral import LowFrequencies, whole_filter
 from dgcf.graph.stored import StoredMatrix
 
 if TYPE_CHECKING:
@@ -156,10 +158,20 @@ class Propagation:
         A bfloat16 operator takes float32 embeddings as well: it rounds them on the way in, sums in float32 and gives
         float32 back.
         """
-        self._check(x, rows)
         if drop is not None and drop.p == 0.0:
             drop = None
-        result: Tensor = _Propagate.apply(x.to(self.dtype).contiguous(), self.operator, rows, drop)  # type: ignore[no-untyped-call]
+        return self._through(self.operator, x, rows, drop)
+
+    def sampled_mean(self, x: Tensor, draw: NeighbourDraw, rows: Tensor | None = None) -> Tensor:
+        """The mean of x over drawn neighbours, (N, dim), or only its ``rows``; differentiable with respect to x.
+
+        A node's neighbours are the stored entries of its row of M, all with the same chance.
+        """
+        return self._through(SampledMean(self.stored, draw), x, rows, None)
+
+    def _through(self, operator: LinearMap, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        self._check(x, rows)
+        result: Tensor = _Propagate.apply(x.to(self.dtype).contiguous(), operator, rows, drop)  # type: ignore[no-untyped-call]
         return result.to(x.dtype)
 
     @property
@@ -172,14 +184,20 @@ class Propagation:
         """The stored matrix as the fused kernels read it."""
         from dgcf.graph.gpu import GpuMatrix
 
-        assert isinstance(self.operator, StoredMap)
-        return GpuMatrix(self.operator.matrix)
+        return GpuMatrix(self.stored)
+
+    @property
+    def stored(self) -> StoredMatrix:
+        """M as stored entries, where it has any."""
+        if not isinstance(self.operator, StoredMap):
+            raise ConfigError(
+                "this propagation has no matrix; build it with cross='filtered' (and epsilon=0), or all frequencies."
+            )
+        return self.operator.matrix
 
     def matrix(self) -> csr_array:
         """M itself in float64, (N, N), without drop-edge: for figures, explanations and tests."""
-        if not isinstance(self.operator, StoredMap):
-            raise ConfigError("a matrix-free propagation has no matrix; build it with cross='filtered' and epsilon=0.")
-        return self.operator.matrix.exact
+        return self.stored.exact
 
     def _check(self, x: Tensor, rows: Tensor | None) -> None:
         if x.ndim != 2 or x.shape[0] != self.n_nodes:
@@ -218,7 +236,11 @@ def build_propagation(R: Any, spec: PropagationSpec | None = None, *, block_work
                 block_work=block_work,
             )
         merged = _merged(A, cross, spec)
-        operator = StoredMap(StoredMatrix(merged, torch.float32, torch.device("cpu")))
+        if isinstance(spec.spectral, int):
+            operator = LowFrequencies.build(merged, spec.spectral, torch.float32, torch.device("cpu"))
+        else:
+            stored = merged if spec.spectral is None else whole_filter(merged)
+            operator = StoredMap(StoredMatrix(stored, torch.float32, torch.device("cpu")))
     return Propagation(operator, spec, R.shape, cross, 2 * int(R.nnz))
 
 

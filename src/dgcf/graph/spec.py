@@ -45,6 +45,9 @@ class PropagationSpec:
     renormalised: bool = False
     """Put a loop at every node before L is normalised: ``(D+I)^-½ (A+I) (D+I)^-½`` (Kipf and Welling, ICLR 2017). The
     ``I`` of ``self_loop`` is added after it, and is another one."""
+    spectral: int | Literal["all"] | None = None
+    """In the place of M its filter ``U Uᵀ + U Λ Uᵀ``, where Λ and U are eigenvalues and eigenvectors of ``I − M``:
+    that many of the lowest, or ``"all"``, which is ``2I − M`` without a decomposition (Zheng et al., RecSys 2018)."""
 
     def __post_init__(self) -> None:
         if self.cross not in CROSS_FORMS:
@@ -57,6 +60,15 @@ class PropagationSpec:
             raise ConfigError(
                 "renormalised is about a stored L; turn on direct, and choose cross='filtered' or 'none'."
             )
+        if self.spectral is not None:
+            self._check_spectral()
+
+    def _check_spectral(self) -> None:
+        count = isinstance(self.spectral, int) and not isinstance(self.spectral, bool) and self.spectral >= 1
+        if not count and self.spectral != "all":
+            raise ConfigError(f"spectral is {self.spectral!r}, expected a whole number from 1 on, or 'all'.")
+        if self.cross == "matrix-free":
+            raise ConfigError("a spectral filter needs a stored matrix; choose cross='filtered' or 'none'.")
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> PropagationSpec:

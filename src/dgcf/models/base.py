@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dgcf.data.pairs import Pairs
 from dgcf.errors import DataError
-from dgcf.graph import EdgeDrop, MessageDrop, Propagation
+from dgcf.graph import EdgeDrop, MessageDrop, NeighbourDraw, Propagation
 from dgcf.random import uniform
 
 if TYPE_CHECKING:
@@ -96,6 +96,10 @@ class DropSchedule:
         every device and for any choice of rows.
         """
         return MessageDrop(p=p, seed=self.seed, step=self.step, layer=layer).kept_at(rows, width)
+
+    def neighbours(self, layer: int, fanout: int) -> NeighbourDraw:
+        """Which neighbours a node hears at a layer, for a model that hears but a few."""
+        return NeighbourDraw(fanout=fanout, seed=self.seed, step=self.step, layer=layer)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from dgcf.models.mf import MatrixFactorisation, MatrixFactorisationConfig
 from dgcf.models.ngcf import NGCF, NGCFConfig
 from dgcf.models.popularity import Popularity, PopularityConfig
 from dgcf.models.random_order import RandomOrder, RandomOrderConfig
+from dgcf.models.sage import SAGE, SAGEConfig
+from dgcf.models.sgc import SGC, SGCConfig
+from dgcf.models.spectralcf import SpectralCF, SpectralCFConfig
 
 
 class ModelConfig(Protocol):
@@ -73,6 +76,9 @@ CATALOG: Mapping[str, Entry] = {
         Entry("gcn-jk", GCN, GCNConfig(readout="concat"), "GCN with jumping knowledge: its layers side by side"),
         Entry("gc-mc", GCMC, GCMCConfig(), "a graph convolution and a dense layer for each hop"),
         Entry("ngcf", NGCF, NGCFConfig(), "messages that also say what a node and its neighbour have in common"),
+        Entry("sgc", SGC, SGCConfig(), "simplified GCN: powers of the graph and one weight matrix"),
+        Entry("spectralcf", SpectralCF, SpectralCFConfig(), "filters on the graph's frequencies, layers side by side"),
+        Entry("sage", SAGE, SAGEConfig(), "a node and the mean of a few sampled neighbours in every layer"),
         Entry("ease", EASE, EASEConfig(), "a linear regression from items to items, in closed form"),
         Entry("ials", IALS, IALSConfig(), "matrix factorisation by least squares on all pairs, by `implicit`"),
         Entry("item-knn", ItemKNN, ItemKNNConfig(), "the nearest items to those that a user has"),

@@ -84,10 +84,10 @@ def capture(
 
 def _rule(propagation: Propagation | None) -> GraphRule | None:
     """How rows of M follow from the pairs; None without a graph, and for a graph that fold-in does not know."""
-    if propagation is None or propagation.spec.renormalised:
+    if propagation is None or propagation.spec.renormalised or propagation.spec.spectral is not None:
         return None
     spec = asdict(propagation.spec)
-    del spec["epsilon"], spec["cross"], spec["renormalised"]
+    del spec["epsilon"], spec["cross"], spec["renormalised"], spec["spectral"]
     return GraphRule(cross=propagation.spec.cross != "none", epsilon=propagation.epsilon, **spec)
 
 

@@ -1,0 +1,55 @@
+"""SGC: what is left of a GCN without its non-linearities: a power of the graph and one weight matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dgcf.config import require_range, tuned
+from dgcf.graph import Propagation, PropagationSpec
+from dgcf.models.base import DropSchedule, GraphModel
+from dgcf.models.layers import propagate
+from dgcf.models.limits import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
+from dgcf.models.weighted import Dense
+
+
+@dataclass(frozen=True)
+class SGCConfig:
+    """What shapes an SGC."""
+
+    dim: int = tuned(64, WIDTHS)
+    """Width of the embeddings."""
+    layers: int = tuned(3, DEPTHS)
+    """K: how many times what a node knows is passed on."""
+    loops: bool = True
+    """Whether nodes have loops inside the normalisation, as in the original; without, M is LightGCN's L."""
+
+    def __post_init__(self) -> None:
+        require_range("dim", self.dim, 1, MAX_DIM)
+        require_range("layers", self.layers, 1, MAX_LAYERS)
+
+    def spec(self) -> PropagationSpec:
+        """The operator that this model propagates with: the user–item graph, with or without loops."""
+        return PropagationSpec.preset("gcn" if self.loops else "lightgcn")
+
+
+class SGC(GraphModel):
+    """Simplifying graph convolutional networks (Wu et al., ICML 2019), on trainable E⁽⁰⁾.
+
+    ``E = Mᴷ E⁽⁰⁾ W``, ``M = (D+I)^-½ (A+I) (D+I)^-½`` or, without ``loops``, ``L``. Shapes: E (N, dim), W (dim, dim).
+    The original puts W on given features and ends in a softmax over classes; here E is ranked. W is not regularised.
+    """
+
+    def __init__(self, n_users: int, n_items: int, config: SGCConfig, seed: int = 0) -> None:
+        super().__init__(n_users, n_items, config.dim, seed)
+        self.config = config
+        self.output = Dense("sgc", config.dim, config.dim, bias=False, seed=seed)
+
+    def forward(
+        self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None
+    ) -> Tensor:
+        assert propagation is not None
+        x = propagate(self.layer0, propagation, self.config.layers, readout="last", rows=rows, drop=drop)
+        found: Tensor = self.output(x)
+        return found

@@ -1,0 +1,63 @@
+"""Every model that is trained in epochs: it learns what was planted, and no interruption leaves a trace in its bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from dgcf.data.dataset import Dataset
+from dgcf.models import CATALOG, Embeddings, GraphModel
+from dgcf.train import Trainer, build, resolve
+from tests.train.planted_tastes import recall
+
+TRAINED = [name for name, found in CATALOG.items() if not found.at_once]
+SMALL = {"dim": 16, "layers": 2, "batch_size": 256, "learning_rate": 0.01, "l2": 1e-4, "epochs": 30}
+# Everything that is drawn anew in each step; sage draws neighbours in the place of edges.
+DRAWN = {"message_dropout": 0.2, "edge_dropout": 0.2, "fanout": 3}
+
+
+def trainer_for(dataset: Dataset, name: str, stop_after: int | None = None, **more: Any) -> Trainer:
+    recipe = resolve(name, preset="plain", settings=settings_of(name, {**SMALL, **more}))
+    model, propagation = build(dataset, recipe, seed=1)
+    assert isinstance(model, GraphModel)
+    steps = iter(range(1, 10**9))
+    return Trainer(
+        model, propagation, dataset.train, recipe.train, seed=1, interrupted=lambda: next(steps) == stop_after
+    )
+
+
+def settings_of(name: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Those of the settings that the model has."""
+    lacking = {"dim", "layers", "message_dropout", "fanout"} - set(CATALOG[name].keys)
+    if name == "sage":
+        lacking.add("edge_dropout")
+    return {key: value for key, value in wanted.items() if key not in lacking}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_it_learns_tastes_that_popularity_does_not_know(dataset: Dataset, name: str) -> None:
+    """With all that can be dropped at random being dropped."""
+    degrees = torch.from_numpy(dataset.train.item_degrees).float()
+    popular = Embeddings(torch.ones(dataset.n_users, 1), degrees.unsqueeze(1))
+    assert recall(popular, dataset, "test", 10) < 0.5
+    trainer = trainer_for(dataset, name, epochs=30, batch_size=64, **DRAWN)
+    trainer.fit()
+    assert recall(trainer.model.embed(trainer.propagation), dataset, "test", 10) > 0.9
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_training_that_was_interrupted_twice_ends_with_the_same_bits(dataset: Dataset, name: str) -> None:
+    whole = trainer_for(dataset, name, epochs=3, **DRAWN)
+    whole.fit()
+    first = trainer_for(dataset, name, stop_after=1, epochs=3, **DRAWN)
+    assert first.fit().startswith("interrupted in epoch 1")
+    second = trainer_for(dataset, name, stop_after=2, epochs=3, **DRAWN)
+    second.restore(first.checkpoint())
+    assert second.fit().startswith("interrupted in epoch 2")
+    third = trainer_for(dataset, name, epochs=3, **DRAWN)
+    third.restore(second.checkpoint())
+    third.fit()
+    expected = whole.model.state_dict()
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in third.model.state_dict().items())
