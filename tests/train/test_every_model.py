@@ -18,13 +18,21 @@ SMALL = {"dim": 16, "layers": 2, "batch_size": 256, "learning_rate": 0.01, "l2":
 DRAWN = {"message_dropout": 0.2, "edge_dropout": 0.2, "fanout": 3}
 
 
-def trainer_for(dataset: Dataset, name: str, stop_after: int | None = None, **more: Any) -> Trainer:
+def trainer_for(
+    dataset: Dataset, name: str, stop_after: int | None = None, device: str = "cpu", **more: Any
+) -> Trainer:
     recipe = resolve(name, preset="plain", settings=settings_of(name, {**SMALL, **more}))
-    model, propagation = build(dataset, recipe, seed=1)
+    model, propagation = build(dataset, recipe, seed=1, device=device)
     assert isinstance(model, GraphModel)
     steps = iter(range(1, 10**9))
     return Trainer(
-        model, propagation, dataset.train, recipe.train, seed=1, interrupted=lambda: next(steps) == stop_after
+        model,
+        propagation,
+        dataset.train,
+        recipe.train,
+        seed=1,
+        device=device,
+        interrupted=lambda: next(steps) == stop_after,
     )
 
 
@@ -61,3 +69,14 @@ def test_a_training_that_was_interrupted_twice_ends_with_the_same_bits(dataset: 
     third.fit()
     expected = whole.model.state_dict()
     assert all(torch.equal(tensor, expected[key]) for key, tensor in third.model.state_dict().items())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_gpu_draws_what_the_cpu_draws_and_trains_alike(dataset: Dataset, name: str) -> None:
+    here, there = (trainer_for(dataset, name, device=device, epochs=2, **DRAWN) for device in ("cpu", "cuda"))
+    here.fit()
+    there.fit()
+    for key, weights in here.model.state_dict().items():
+        found = there.model.state_dict()[key].cpu()
+        assert float((found - weights).norm() / weights.norm()) < 1e-3
