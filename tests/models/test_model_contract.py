@@ -208,6 +208,31 @@ def test_drop_edges_are_drawn_at_each_layer_or_once_a_step() -> None:
     assert DropSchedule(0.0, 1, 2).at(0) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
+        ("gcn", {"dim": 0}, "dim is 0, expected from 1 to 8192"),
+        ("gcn", {"layers": 65}, "layers is 65, expected from 1 to 64"),
+        ("gcn", {"activation": "rely"}, "activation is 'rely', expected leaky-relu or relu"),
+        ("gc-mc", {"readout": "sum"}, "readout is 'sum', expected mean or last or concat"),
+        ("ngcf", {"message_dropout": 1.0}, "message_dropout is 1.0, expected from 0 to 0.99"),
+        ("sgc", {"layers": 0}, "layers is 0, expected from 1 to 64"),
+        ("spectralcf", {"frequencies": 0}, "0, expected a whole number from 1 on, or 'all'"),
+        ("sage", {"fanout": 0}, "fanout is 0, expected from 1 to 10000"),
+        ("sage", {"fanout": "al"}, "fanout is 'al', expected all; did you mean 'all'"),
+    ],
+)
+def test_settings_without_meaning_are_refused(name: str, settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        replace(entry(name).config, **settings)
+
+
+def test_drawn_neighbours_and_dropped_edges_do_not_go_together() -> None:
+    model, propagation = build("sage", random_matrix(0))
+    with pytest.raises(ConfigError, match=r"no edge is left to drop; set edge_dropout=0 or fanout=all"):
+        model(propagation, drop=DropSchedule(0.1, 0, 0))
+
+
 def test_an_unknown_model_is_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"there is no model 'lightgnc'; did you mean 'lightgcn'\?"):
         entry("lightgnc")
