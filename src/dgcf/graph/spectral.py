@@ -45,7 +45,7 @@ class LowFrequencies:
         n_nodes = matrix.shape[0]
         if count > n_nodes:
             raise ConfigError(
-                f"{count:,} frequencies were asked for, but the graph has {n_nodes:,} nodes and so many frequencies; "
+                f"{count:,} frequencies were asked for, but a graph of {n_nodes:,} nodes has no more than that; "
                 "ask for fewer, or for all."
             )
         if _by_lanczos(n_nodes, count):
