@@ -222,7 +222,7 @@ def _run_of(claim: Claim, search: Search, recipe: Recipe, means: Means) -> Run:
     else:
         place = str(pick_device(means.device))
         run = Run.create(folder, search.dataset, recipe, seed=search.seed, device=place)
-    run.autosave = means.save_every
+    run.autosave, run.pictured = means.save_every, False
     return run
 
 

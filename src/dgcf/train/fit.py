@@ -113,8 +113,10 @@ def train(
         )
         _continue(trainer, run, watcher)
         reason = trainer.fit()
-    if run is not None and (note := draw_curves(run.metrics(), recipe.train.metric, run.path / "curves.png")):
-        watcher.note(note)
+    if run is not None and run.pictured:
+        note = draw_curves(run.metrics(), recipe.train.metric, run.path / "curves.png")
+        if note:
+            watcher.note(note)
     return _outcome(trainer, recipe, reason, run, time.perf_counter() - began)
 
 

@@ -39,11 +39,15 @@ METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 
 @dataclass
 class Run:
-    """A run folder, open for training or for reading. ``autosave`` is the most seconds between two checkpoints."""
+    """A run folder, open for training or for reading.
+
+    ``autosave`` is the most seconds between two checkpoints; ``pictured``, whether training ends with a picture.
+    """
 
     path: Path
     about: Mapping[str, Any]
     autosave: float = 10.0
+    pictured: bool = True
     _saved_at: float = field(default_factory=time.monotonic)
 
     # -- made, and opened again -------------------------------------------------------------------------------------
