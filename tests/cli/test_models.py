@@ -32,10 +32,10 @@ def test_everything_in_the_catalogue_is_listed_and_explained(dgcf_json: Callable
         assert model["source"]
         assert [one["name"] for one in model["parameters"]] == entry.keys
         for one in model["parameters"]:
-            assert one["about"].endswith("."), one
+            assert len(one["about"]) > 10, one
             assert one["default"] == getattr(entry.config, one["name"])
     assert [one["name"] for one in found["training"]] == [field.name for field in fields(TrainConfig)]
-    assert all(one["about"].endswith(".") for one in found["training"])
+    assert all(len(one["about"]) > 10 for one in found["training"])
 
 
 def test_one_model_is_shown_with_its_settings_and_those_of_the_loop() -> None:
