@@ -13,6 +13,7 @@ from dgcf.evaluate.significance import Comparison
 from dgcf.experiments.chart import bars_svg, draw_bars, refuse_without_matplotlib
 from dgcf.experiments.standings import LEVEL, Spread, Standing, Standings
 from dgcf.files import whole_file
+from dgcf.models.catalog import entry
 
 SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "plot": (".png", ".svg"),
@@ -113,11 +114,16 @@ def notes(found: Standings) -> list[str]:
 
 
 def settings_of(row: Standing) -> str:
-    """How a row was trained: its model, preset, what is set otherwise, and the seeds."""
-    changed = [f"{key} {value}" for key, value in row.changed.items()]
-    named = [] if row.label == row.model else [f"model {row.model}"]
-    seeds = f"seeds {', '.join(map(str, row.seeds))}" if row.seeded else "the same for every seed"
-    return "; ".join([*named, f"preset {row.preset}", *([", ".join(changed)] if changed else []), seeds])
+    """How a row was trained: its model, preset, what is set otherwise, and the seeds. At once, presets say nothing."""
+    at_once = entry(row.model).at_once
+    shown = row.settings if at_once else row.changed
+    words = [
+        "" if row.label == row.model else f"model {row.model}",
+        "solved at once" if at_once else f"preset {row.preset}",
+        ", ".join(f"{key} {value}" for key, value in shown.items()),
+        f"seeds {', '.join(map(str, row.seeds))}" if row.seeded else "the same for every seed",
+    ]
+    return "; ".join(filter(None, words))
 
 
 # -- formats ----------------------------------------------------------------------------------------------------------
