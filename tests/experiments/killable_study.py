@@ -1,0 +1,49 @@
+"""Tuning processes to be killed: ``python -m tests.experiments.killable_study DATASET TRIALS FOLDER``, forked as asked.
+
+For every line on stdin a child is forked, after the imports, that works on the study; it prints ``ready PID`` before
+its first trial, and the parent prints ``ended STATUS`` when the child is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from dgcf.data.dataset import Dataset
+from dgcf.experiments.search import Search, search_for
+from dgcf.experiments.tune import Watcher, tune
+
+SETTINGS = {"batch_size": 128, "epochs": 20, "min_epochs": 4, "evaluate_every": 2, "patience": 3}
+
+
+def small_search(dataset: Dataset, out: Path) -> Search:
+    """A study whose trials take a fraction of a second, and of which some are pruned."""
+    return search_for(dataset, "bpr-mf", preset="plain", settings=SETTINGS, seed=3, out=out)
+
+
+class Ready(Watcher):
+    """Says so when the first trial is about to begin."""
+
+    def began(self, done: int, wanted: int | None) -> None:
+        print(f"ready {os.getpid()}", flush=True)
+
+
+def main(data: str, trials: str, folder: str) -> None:
+    torch.set_num_threads(1)
+    import optuna  # noqa: F401 (imported before the fork)
+
+    search = small_search(Dataset.load(data), Path(folder))
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # the first one imports half of torch
+    for _ in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            tune(search, trials=int(trials), device="cpu", save_every=0.02, watcher=Ready())
+            os._exit(0)
+        print(f"ended {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

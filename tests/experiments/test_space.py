@@ -1,0 +1,84 @@
+"""Search spaces: what is worth searching of each model, and what ``--search`` understands."""
+
+from __future__ import annotations
+
+import pytest
+
+from dgcf.config import Between, OneOf
+from dgcf.errors import ConfigError
+from dgcf.experiments.space import as_numbers_of, contains, parse_space, space_of, written
+from dgcf.models import CATALOG
+from dgcf.train import resolve
+from dgcf.train.presets import PRESETS
+
+
+@pytest.mark.parametrize("model", CATALOG)
+def test_every_preset_lies_in_the_space_that_it_starts(model: str) -> None:
+    """Or the first trial would not be the preset."""
+    for preset in PRESETS:
+        for dataset in ("deoscirec/ml-100k", "ml-1m", "amazon-movies-tv", "gowalla", "other"):
+            recipe = resolve(model, dataset=dataset, preset=preset)
+            settings = recipe.settings()
+            outside = {
+                key: settings[key] for key, space in space_of(recipe).items() if not contains(space, settings[key])
+            }
+            assert outside == {}, (preset, dataset)
+
+
+def test_only_what_has_an_effect_is_searched() -> None:
+    def names(model: str, **settings: object) -> set[str]:
+        return set(space_of(resolve(model, preset="plain", settings=settings)))
+
+    loop = {"learning_rate", "l2"}
+    assert names("bpr-mf") == {"dim", *loop}
+    assert names("bpr-mf", loss="softmax") == {"dim", "temperature", *loop}
+    assert names("bpr-mf", loss="directau") == {"dim", "uniformity", *loop}
+    assert names("dgcf") == {"dim", "layers", "edge_dropout", *loop}
+    assert names("ease") == {"l2"}
+    assert names("popularity") == set()
+
+
+@pytest.mark.parametrize(
+    ("word", "space"),
+    [
+        ("layers=1:6", ("layers", Between(1, 6))),
+        ("l2=1e-5:1e-1:log", ("l2", Between(1e-5, 1e-1, log=True))),
+        (" dim = 16, 32 ", ("dim", OneOf((16, 32)))),
+        ("loss=bpr,softmax", ("loss", OneOf(("bpr", "softmax")))),
+        ("self_loop=true,false", ("self_loop", OneOf((True, False)))),
+        ("epsilon=auto,0.001", ("epsilon", OneOf(("auto", 0.001)))),
+    ],
+)
+def test_spaces_in_words(word: str, space: tuple[str, object]) -> None:
+    assert parse_space(word) == space
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("layers", "is no search space"),
+        ("=1:2", "is no search space"),
+        ("layers=", "is no search space"),
+        ("layers=1:", "is no search space"),
+        ("layers=1:2:3", "is no search space"),
+        ("layers=1:2:log:log", "is no search space"),
+        ("layers=a:b", "is no search space"),
+        ("dim=1,,2", "is no search space"),
+        ("layers=4:1", "give the lower number first"),
+        ("layers=2:2", "give the lower number first"),
+        ("l2=nan:1", "give the lower number first"),
+        ("l2=1:inf", "give the lower number first"),
+        ("l2=0:1:log", "begin above 0"),
+        ("dim=64", "fix it with --set dim=64"),
+        ("dim=64,64", "fix it with --set dim=64"),
+    ],
+)
+def test_what_is_no_space_is_refused(word: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        parse_space(word)
+    assert message in str(refusal.value)
+
+
+def test_whole_bounds_of_a_real_setting_are_real() -> None:
+    assert written({"edge_dropout": as_numbers_of(Between(0, 1), 0.1)}) == {"edge_dropout": "0.0:1.0"}
+    assert written({"layers": as_numbers_of(Between(1, 4), 3)}) == {"layers": "1:4"}

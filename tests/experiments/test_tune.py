@@ -1,0 +1,326 @@
+"""The search: exact counts whatever is killed and shared, the same trials every time, and never a look at test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dgcf.config import Between, OneOf, read_toml
+from dgcf.data.dataset import Dataset
+from dgcf.data.pairs import Pairs
+from dgcf.errors import ConfigError
+from dgcf.evaluate.validation import validator
+from dgcf.experiments.search import search_for
+from dgcf.experiments.study import Row
+from dgcf.experiments.tune import Tuned, Watcher, tune
+from dgcf.models import limits
+from dgcf.random import permutation, uniform
+from dgcf.train import EpochReport, resolve, train
+from tests.experiments.killable_study import SETTINGS, small_search
+from tests.train.planted_tastes import planted_tastes
+
+TRIALS = 13
+KILLS = 5
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return planted_tastes()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """As in the processes that are killed: tensors this small are not worth a second thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """The study that nothing disturbed."""
+    torch.set_num_threads(1)
+    return tune(small_search(dataset, tmp_path_factory.mktemp("whole") / "study"), trials=TRIALS, device="cpu")
+
+
+def outcome(rows: Any) -> list[tuple[Any, ...]]:
+    """Everything of the trials but the time that they took."""
+    return [(r.trial, r.state, r.value, r.epoch, r.epochs, dict(r.settings), r.reason) for r in rows]
+
+
+def intermediate(folder: Path) -> dict[int, dict[int, float]]:
+    """What each trial reported at each epoch, read past Optuna."""
+    connection = sqlite3.connect(folder / "study.db")
+    asked = (
+        "SELECT t.number, v.step, v.intermediate_value FROM trial_intermediate_values v "
+        "JOIN trials t ON t.trial_id = v.trial_id"
+    )
+    found: dict[int, dict[int, float]] = {}
+    for number, step, value in connection.execute(asked):
+        found.setdefault(number, {})[step] = value
+    connection.close()
+    return found
+
+
+def test_every_trial_is_an_ordinary_training(whole: Tuned, dataset: Dataset) -> None:
+    """The first is the preset; a trial's value is what training with its settings and nothing else reaches."""
+    assert [row.trial for row in whole.rows] == list(range(TRIALS))
+    first = whole.rows[0]
+    plain = resolve("bpr-mf", preset="plain").settings()
+    assert dict(first.settings) == {key: plain[key] for key in ("dim", "learning_rate", "l2")}
+    assert whole.best.value == max(row.value or 0 for row in whole.rows if row.usable)
+    assert (whole.best.value or 0) >= (first.value or 0)
+    for row in (first, whole.best):
+        recipe = resolve("bpr-mf", preset="plain", settings={**SETTINGS, **row.settings})
+        trained = train(dataset, recipe, seed=3, device="cpu", validate=validator(dataset, "recall@20"))
+        assert (trained.epochs, trained.best_epoch) == (row.epochs, row.epoch)
+        assert validator(dataset, "recall@20")(trained.ranking)["recall@20"] == row.value
+
+
+def test_trials_below_the_median_are_pruned_after_the_warm_up_and_only_those(whole: Tuned) -> None:
+    reported = intermediate(whole.search.path)
+    complete: list[Row] = []
+    pruned = 0
+    for row in whole.rows:
+        for step in sorted(reported[row.trial]):
+            others = [reported[other.trial][step] for other in complete if step in reported[other.trial]]
+            best = max(value for at, value in reported[row.trial].items() if at <= step)
+            worse = len(complete) >= 5 and step >= SETTINGS["min_epochs"] and others and best < np.median(others)
+            assert bool(worse) == (row.state == "pruned" and step == row.epochs), (row.trial, step)
+        complete += [row] if row.usable else []
+        pruned += row.state == "pruned"
+    assert 0 < pruned < TRIALS - 5
+
+
+def test_the_folder_tells_the_outcome(whole: Tuned) -> None:
+    folder = whole.search.path
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("best.toml", "importance.png", "study.db", "study.json", "trials", "trials.jsonl")
+    ]
+    assert not any((folder / "trials").iterdir()), "a finished trial leaves no folder"
+    table = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    assert outcome(Row(**line) for line in table) == outcome(whole.rows)
+    assert set(whole.importance) == {"dim", "learning_rate", "l2"}
+    assert sum(whole.importance.values()) == pytest.approx(1)
+    assert (folder / "importance.png").read_bytes().startswith(b"\x89PNG")
+    best = read_toml(folder / "best.toml")
+    assert (best.pop("model"), best.pop("preset")) == ("bpr-mf", "plain")
+    assert resolve("bpr-mf", preset="plain", settings=best).settings() == whole.recipe().settings()
+    told = json.loads((folder / "study.json").read_text())
+    assert told["space"] == {"dim": "32,64,128", "learning_rate": "0.0001:0.01:log", "l2": "1e-05:0.1:log"}
+
+
+def test_a_finished_study_is_only_told_again_and_a_longer_one_goes_on(
+    whole: Tuned, dataset: Dataset, tmp_path: Path
+) -> None:
+    search = small_search(dataset, tmp_path / "study")
+    for trials in (2, 2, 4):
+        found = tune(search, trials=trials, device="cpu")
+        assert outcome(found.rows) == outcome(whole.rows)[:trials]
+
+
+class Stop(Watcher):
+    """Ctrl-C in the middle of a trial."""
+
+    def __init__(self, trial: int, epoch: int) -> None:
+        self.at = trial, epoch
+
+    def epoch_ended(self, trial: int, report: EpochReport) -> None:
+        if (trial, report.epoch) == self.at:
+            raise KeyboardInterrupt
+
+
+class Heard(Watcher):
+    """Keeps which epochs were trained."""
+
+    def __init__(self) -> None:
+        self.epochs: list[tuple[int, int]] = []
+
+    def epoch_ended(self, trial: int, report: EpochReport) -> None:
+        self.epochs.append((trial, report.epoch))
+
+
+def test_an_interrupted_trial_goes_on_from_its_checkpoint(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
+    search = small_search(dataset, tmp_path / "study")
+    with pytest.raises(KeyboardInterrupt):
+        tune(search, trials=5, device="cpu", save_every=0, watcher=Stop(2, 9))
+    heard = Heard()
+    found = tune(search, trials=5, device="cpu", watcher=heard)
+    assert outcome(found.rows) == outcome(whole.rows)[:5]
+    assert heard.epochs[0] == (2, 9), "epoch 9 was not yet saved, the eight before it were"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+def test_kills_at_random_moments_leave_no_trace(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    words = [str(dataset.save(tmp_path / "data")), str(TRIALS), str(folder)]
+    command = [sys.executable, "-m", "tests.experiments.killable_study", *words]
+    reached = []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+
+        def start() -> int:
+            assert nursery.stdin is not None
+            assert nursery.stdout is not None
+            nursery.stdin.write("\n")
+            nursery.stdin.flush()
+            word, number = nursery.stdout.readline().split()
+            assert word == "ready"
+            return int(number)
+
+        for share in uniform(4, "test/kill", KILLS):
+            pid = start()
+            time.sleep(share * whole.seconds / KILLS)
+            os.kill(pid, signal.SIGKILL)
+            assert nursery.stdout.readline() == f"ended {-signal.SIGKILL}\n"
+            reached.append(sum(map(len, intermediate(folder).values())))
+        assert 0 < reached[-1] < sum(map(len, intermediate(whole.search.path).values())), reached
+        start()
+        assert nursery.stdout.readline() == "ended 0\n"
+    table = [Row(**json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    numbers = {row.trial: place for place, row in enumerate(table)}  # a kill while settings are drawn costs a number
+    assert outcome(replace(row, trial=numbers[row.trial]) for row in table) == outcome(whole.rows)
+    assert intermediate(folder).keys() == numbers.keys()
+
+
+def test_two_processes_share_the_trials_and_lose_none(dgcf_popen: Any, dataset: Dataset, tmp_path: Path) -> None:
+    data = dataset.save(tmp_path / "data")
+    fixed = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+    words = ["tune", data, "--model", "bpr-mf", "--preset", "plain", *fixed, "--trials", "9", "--json"]
+    processes = [dgcf_popen(*words, "--device", "cpu", "--out", tmp_path / "a b?{c}#%d") for _ in range(2)]
+    answers = []
+    for process in processes:
+        output, told = process.communicate(timeout=120)
+        assert process.returncode == 0, told
+        assert "locked" not in told
+        answers.append(json.loads(output))
+    for answer in answers:
+        answer.pop("seconds")
+    assert answers[0] == answers[1]
+    assert (answers[0]["trials"], answers[0]["failed"]) == (9, 0)
+    table = [json.loads(line) for line in (tmp_path / "a b?{c}#%d" / "trials.jsonl").read_text().splitlines()]
+    assert [row["trial"] for row in table] == list(range(9))
+    assert len({json.dumps(row["settings"]) for row in table}) == 9
+    connection = sqlite3.connect(tmp_path / "a b?{c}#%d" / "study.db")
+    states = dict(connection.execute("SELECT state, COUNT(*) FROM trials GROUP BY state"))
+    connection.close()
+    assert set(states) <= {"COMPLETE", "PRUNED"}
+    assert sum(states.values()) == 9
+
+
+def test_jobs_are_processes_that_share_the_trials(dataset: Dataset, tmp_path: Path) -> None:
+    found = tune(small_search(dataset, tmp_path / "study"), trials=5, jobs=2, device="cpu")
+    assert [row.trial for row in found.rows] == list(range(5))
+    assert all(row.state in ("complete", "pruned") for row in found.rows)
+    assert torch.get_num_threads() == 1
+
+
+def test_the_test_split_changes_nothing(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
+    shuffled = permutation(0, "test/scramble", dataset.n_users)
+    users = shuffled[dataset.test.user_idx]
+    scrambled = replace(dataset, test=Pairs.from_indices(users, dataset.test.indices, dataset.n_users, dataset.n_items))
+    assert scrambled.fingerprint != dataset.fingerprint
+    found = tune(small_search(scrambled, tmp_path / "study"), trials=4, device="cpu")
+    assert outcome(found.rows) == outcome(whole.rows)[:4]
+    assert len(found.search.dataset.test) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model": "lightgcn"}, "model bpr-mf is now lightgcn"),
+        ({"metric": "ndcg@20"}, "metric recall@20 is now ndcg@20"),
+        ({"seed": 4}, "seed 3 is now 4"),
+        ({"preset": "paper"}, "preset plain is now paper"),
+        ({"settings": {**SETTINGS, "epochs": 21}}, "epochs 20 is now 21"),
+        ({"settings": {**SETTINGS, "dim": 8}}, "space of dim 32,64,128 is now not given"),
+        ({"search": {"l2": Between(1e-3, 1e-1)}}, "space of l2 1e-05:0.1:log is now 0.001:0.1"),
+        ({"dataset": planted_tastes(seed=1)}, "dataset planted ("),
+    ],
+    ids=str,
+)
+def test_a_study_of_something_else_is_refused(
+    whole: Tuned, dataset: Dataset, changed: Mapping[str, Any], message: str
+) -> None:
+    words: dict[str, Any] = {"model": "bpr-mf", "preset": "plain", "settings": SETTINGS, "seed": 3, **changed}
+    given = words.pop("dataset", dataset)
+    with pytest.raises(ConfigError, match="is the study of something else") as refusal:
+        tune(search_for(given, out=whole.search.path, **words), trials=20, device="cpu")
+    assert message in str(refusal.value)
+
+
+def test_settings_that_cannot_be_trained_are_the_worst_trials(dataset: Dataset, tmp_path: Path) -> None:
+    """Of 64 layers without gates the powers of the graph overflow at a step of 10."""
+    spaces = {"layers": OneOf((1, 64)), "learning_rate": Between(5.0, 10.0)}
+    fixed = {"dim": 4, "l2": 0.0, "edge_dropout": 0.0, "epochs": 4, "evaluate_every": 2}
+    search = search_for(dataset, "dgcf", settings=fixed, search=spaces, out=tmp_path / "study")
+    found = tune(search, trials=8, device="cpu")
+    failed = [row for row in found.rows if row.state == "failed"]
+    assert failed
+    assert len(failed) == found.to_dict()["failed"]
+    assert all("is not finite" in (row.reason or "") for row in failed)
+    assert {row.settings["layers"] for row in failed} == {64}
+    assert found.best.settings["layers"] == 1
+    assert len(found.rows) == 8
+
+
+def test_what_does_not_fit_into_memory_fails_with_its_reason(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "free_memory", lambda: 1000)
+    with pytest.raises(ConfigError, match="none of 3 trials was trained to its end: model ease needs about"):
+        tune(search_for(dataset, "ease", out=tmp_path / "study"), trials=3, device="cpu")
+
+
+def test_a_model_that_is_solved_at_once_is_tuned_too(dataset: Dataset, tmp_path: Path) -> None:
+    found = tune(search_for(dataset, "ease", metric="ndcg@5", out=tmp_path / "study"), trials=4, device="cpu")
+    assert [row.epochs for row in found.rows] == [1] * 4
+    recipe = resolve("ease", settings=found.best.settings)
+    trained = train(dataset, recipe, device="cpu")
+    assert validator(dataset, "ndcg@5")(trained.ranking)["ndcg@5"] == found.best.value
+
+
+def test_what_can_be_refused_is_refused_before_anything_is_written(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "x").touch()
+    bare = planted_tastes(validation=False)
+    for words, message in (
+        ({"model": "popularity"}, "model popularity has nothing to search; train it as it is"),
+        ({"settings": dict.fromkeys(("l2",), 1.0), "model": "ease"}, "with --search"),
+        ({"settings": {"l2": 0.1}, "search": {"l2": Between(0.1, 1.0)}}, "l2 is both fixed"),
+        ({"search": {"layer": Between(1, 2)}}, "did you mean 'layers'?"),
+        ({"search": {"layers": Between(0, 2)}}, "--search layers: layers is 0, expected from 1 to 64"),
+        ({"search": {"loss": OneOf(("bpr", "bqr"))}}, "--search loss: loss of training is 'bqr'"),
+        ({"search": {"metric": OneOf(("recall@20", "ndcg@20"))}}, "name it with --metric"),
+        ({"metric": "recal@20"}, "'recal@20' is no metric"),
+        ({"seed": -1}, "seed -1 is negative"),
+        ({"dataset": bare}, "planted has no validation split"),
+    ):
+        given = dict(words)
+        on = given.pop("dataset", dataset)
+        with pytest.raises(ConfigError) as refusal:
+            search_for(on, out=tmp_path / "study", **given)  # type: ignore[arg-type]
+        assert message in str(refusal.value)
+    with pytest.raises(ConfigError, match="taken by something that is no study"):
+        tune(small_search(dataset, tmp_path / "taken"), trials=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
+
+
+def test_no_time_is_no_trial(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there was no time for any"):
+        tune(small_search(dataset, tmp_path / "study"), minutes=0, device="cpu")
