@@ -132,16 +132,15 @@ def _measured(measure: Measure, contenders: list[tuple[str, list[Run]]], shown: 
 
 def draw(found: Standings) -> None:
     """One table: in each cell the mean over seeds, and below it what the test against the reference says."""
-    table = Table("model", *found.metrics, "cost of a run", show_lines=True, title=f"{found.dataset}, test")
+    table = Table("model", *found.metrics, "cost of a run", show_lines=True, title=f"{escape(found.dataset)}, test")
     for row in found.rows:
         seeds = f"{len(row.seeds)} seed{'s' * (len(row.seeds) > 1)}" if row.seeded else "any seed"
         cost = f"{row.seconds:,.1f} s\n{megabytes(row)} MB"
         table.add_row(f"{escape(row.label)}\n{seeds}", *(_cell(found, row, name) for name in found.metrics), cost)
     out.print(table)
     reference = found.rows[found.reference].label
-    out.print(
-        f"below a mean: its difference from {reference} (p after Holm's correction), and the interval", markup=False
-    )
+    told = f"below a mean: its difference from {reference} (p after Holm's correction), and the interval"
+    out.print(told, markup=False, soft_wrap=True)
     for note in notes(found):
         out.print(note, markup=False, soft_wrap=True)
 
