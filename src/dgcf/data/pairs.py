@@ -66,6 +66,13 @@ class Pairs:
         """The items of one user, ascending."""
         return self.indices[self.indptr[user_idx] : self.indptr[user_idx + 1]]
 
+    def take(self, user_idx: NDArray[np.integer]) -> Pairs:
+        """The items of some users, in the order given: row n has those of ``user_idx[n]``."""
+        counts = self.user_degrees[user_idx]
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        place = np.arange(indptr[-1]) + np.repeat(self.indptr[user_idx] - indptr[:-1], counts)
+        return Pairs(indptr, self.indices[place], self.n_items)
+
     @property
     def n_users(self) -> int:
         return len(self.indptr) - 1
@@ -92,18 +99,6 @@ class Pairs:
     def union(self, *others: Pairs) -> Pairs:
         key = np.concatenate([self.keys(), *(other.keys() for other in others)])
         return Pairs.from_keys(distinct(key), self.n_users, self.n_items)
-
-    def summed(
-        self, user_idx: NDArray[np.integer], weights: NDArray[np.float32] | scipy.sparse.csr_array
-    ) -> NDArray[np.float64]:
-        """(n, m) float64: ``Σ_j weights[j]`` over the items j of each user; ``weights`` (n_items, m), dense or CSR.
-
-        Added item by item in float64, so the bits of a user's row do not depend on who else is asked for.
-        """
-        if isinstance(weights, np.ndarray):
-            rows = [np.add.reduce(weights[self[user]], axis=0, dtype=np.float64) for user in user_idx.tolist()]
-            return np.stack(rows) if rows else np.zeros((0, weights.shape[1]))
-        return np.asarray((self.to_scipy()[user_idx].astype(np.float64) @ weights.astype(np.float64)).toarray())
 
     def to_scipy(self) -> scipy.sparse.csr_matrix:
         """The binary matrix R, (n_users, n_items), float32."""

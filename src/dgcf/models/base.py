@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from dgcf.data.pairs import Pairs
+from dgcf.data.rows import Matrix
 from dgcf.errors import DataError
 from dgcf.graph import EdgeDrop, MessageDrop, NeighbourDraw, Propagation
 from dgcf.random import uniform
@@ -53,16 +52,17 @@ class Embeddings:
 class ItemWeights:
     """A ranking by what items say of each other, ``s(u, i) = Σ_j W[j, i]`` over the training items j of u.
 
-    ``pairs``: the training pairs; ``weights``: W (n_items, n_items) float32, dense or in compressed sparse rows. Scores
-    are float64 and always summed in the order of the items: whoever else is asked for, a user's bits are the same.
+    ``pairs``: the training pairs; ``weights``: W (n_items, n_items), dense or sparse. Scores are float64 and always
+    summed in the order of the items: whoever else is asked for, a user's bits are the same.
     """
 
     pairs: Pairs
-    weights: NDArray[np.float32] | csr_array
+    weights: Matrix
 
     def scores(self, user_idx: Tensor) -> Tensor:
         """(batch,) int64 → (batch, n_items), on the CPU."""
-        return torch.from_numpy(self.pairs.summed(user_idx.numpy(force=True), self.weights))
+        rows = [self.weights.total(self.pairs[user]) for user in user_idx.tolist()]
+        return torch.from_numpy(np.stack(rows))
 
 
 Ranking = Embeddings | ItemWeights

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dpotri
 from torch import Tensor
 
 from dgcf.config import Between, require_range, tuned
 from dgcf.data.pairs import Pairs
+from dgcf.data.rows import DenseRows
 from dgcf.errors import ConfigError
 from dgcf.models.base import AtOnceModel, ItemWeights
 
@@ -55,28 +55,25 @@ class EASE(AtOnceModel):
 
     def solve(self, pairs: Pairs, seed: int) -> None:
         inverse = self._inverse(gram_matrix(pairs))
-        diagonal = inverse.diagonal().copy()
-        weights = self.weights.numpy()
-        for rows in _blocks(len(weights)):
-            block = inverse[rows] + inverse[:, rows].T  # one triangle holds the numbers, the other zeros
-            np.divide(block, -diagonal, out=weights[rows], casting="same_kind")
-        np.fill_diagonal(weights, 0.0)
+        diagonal = inverse.diagonal().clone()
+        for rows in _blocks(pairs.n_items):
+            self.weights[rows] = inverse[rows] / -diagonal
+        self.weights.fill_diagonal_(0.0)
 
     def ranking(self, pairs: Pairs) -> ItemWeights:
-        return ItemWeights(pairs, self.weights.numpy())
+        return ItemWeights(pairs, DenseRows(self.weights.numpy()))
 
-    def _inverse(self, gram: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The lower triangle of ``(G + λ I)⁻¹``, zeros above it; written over G."""
+    def _inverse(self, gram: NDArray[np.float64]) -> Tensor:
+        """``(G + λ I)⁻¹`` by Cholesky, written over G."""
         gram.flat[:: len(gram) + 1] += self.config.l2
-        # G is symmetric: transposed it is the same matrix in the order that LAPACK works on in place.
-        factor, failed = dpotrf(gram.T, lower=1, clean=1, overwrite_a=1)
-        if not failed:
-            inverse, failed = dpotri(factor, lower=1, overwrite_c=1)
+        # G is symmetric: transposed it is the same matrix, in the order that LAPACK works on in place.
+        matrix, failed = torch.from_numpy(gram).T, torch.zeros((), dtype=torch.int32)
+        torch.linalg.cholesky_ex(matrix, out=(matrix, failed))
         if failed:
             raise ConfigError(
                 f"l2 is {self.config.l2:g}, so small that the items cannot be told apart; raise it with --set l2=…"
             )
-        return np.asarray(inverse)
+        return torch.cholesky_inverse(matrix, out=matrix)
 
 
 def gram_matrix(pairs: Pairs) -> NDArray[np.float64]:

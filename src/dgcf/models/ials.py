@@ -24,7 +24,7 @@ class IALSConfig:
 
     factors: int = tuned(64, OneOf((32, 64, 128, 256)))
     """Width of the embeddings."""
-    regularization: float = tuned(1.0, Between(1e-3, 1e3, log=True))
+    regularization: float = tuned(50.0, Between(1e-3, 1e3, log=True))
     """λ: how much long rows cost."""
     alpha: float = tuned(10.0, Between(1.0, 100.0, log=True))
     """Confidence of a training pair; that of any other pair is 1. (Hu, Koren and Volinsky write 1 + α.)"""

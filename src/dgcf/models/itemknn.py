@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dgcf.config import Between, require_range, tuned
 from dgcf.data.pairs import Pairs
+from dgcf.data.rows import SparseRows
 from dgcf.models.base import AtOnceModel, ItemWeights
 
 _BLOCK_WORK = 1 << 22  # multiply-adds of one block of rows, whose product has at most as many entries
@@ -66,14 +67,14 @@ class ItemKNN(AtOnceModel):
             neighbours[item, : len(others)], likeness[item, : len(others)] = others, near
 
     def ranking(self, pairs: Pairs) -> ItemWeights:
-        """``W[j, i] = c_ij`` where j is one of i's nearest, in float64 with float32 values."""
+        """``W[j, i] = c_ij`` where j is one of i's nearest: the rows as they are stored, transposed."""
         near = self.likeness.numpy()
         kept = near > 0
-        indptr = np.concatenate([[0], np.cumsum(kept.sum(1))])
-        by_target = csr_array(
-            (near[kept].astype(np.float64), self.neighbours.numpy()[kept], indptr), shape=(len(near), len(near))
-        )
-        return ItemWeights(pairs, by_target.T.tocsr())
+        n_items, indptr = len(near), np.concatenate([[0], np.cumsum(kept.sum(1))])
+        by_target = csr_array((near[kept], self.neighbours.numpy()[kept], indptr), shape=(n_items, n_items))
+        W = by_target.T.tocsr()
+        W.sort_indices()
+        return ItemWeights(pairs, SparseRows(W.indptr.astype(np.int64), W.indices.astype(np.int32), W.data, n_items))
 
 
 def nearest(pairs: Pairs, k: int, shrinkage: float) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.float64]]]:
