@@ -279,12 +279,28 @@ def test_settings_that_cannot_be_trained_are_the_worst_trials(dataset: Dataset, 
     assert len(found.rows) == 8
 
 
+class Shrinking(Watcher):
+    """Takes the memory away after the first trial, and gives it back after the second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
+
+    def trial_ended(self, row: Row, best: Row | None) -> None:
+        free = 1000 if row.trial == 0 else 10**12
+        self.monkeypatch.setattr(limits, "free_memory", lambda: free)
+
+
 def test_what_does_not_fit_into_memory_fails_with_its_reason(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "free_memory", lambda: 1000)
-    with pytest.raises(ConfigError, match="none of 3 trials was trained to its end: model ease needs about"):
-        tune(search_for(dataset, "ease", out=tmp_path / "study"), trials=3, device="cpu")
+    search = search_for(dataset, "ease", out=tmp_path / "study")
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "free_memory", lambda: 1000)
+        with pytest.raises(ConfigError, match="model ease needs about"):  # the first already: nothing is searched
+            tune(search, trials=3, device="cpu")
+    found = tune(search, trials=3, device="cpu", watcher=Shrinking(monkeypatch))
+    assert [row.state for row in found.rows] == ["complete", "failed", "complete"]
+    assert "model ease needs about" in (found.rows[1].reason or "")
 
 
 def test_a_model_that_is_solved_at_once_is_tuned_too(dataset: Dataset, tmp_path: Path) -> None:

@@ -128,8 +128,8 @@ def tune(
         trials if trials is not None or minutes is not None else 30,
         None if minutes is None else time.time() + 60 * minutes,
     )
+    means = Means(str(pick_device(device)), save_every)
     study = _opened(search)
-    means = Means(device, save_every)
     with _helpers(search, limit, jobs, means, heard):
         _work(study, search, limit, means, heard)
     return _outcome(study, search, time.perf_counter() - began, heard)
@@ -206,6 +206,8 @@ def _train(claim: Claim, search: Search, validate: Validate, means: Means, watch
         claim.prune(run.seconds)
         return
     except (DivergedError, ConfigError, torch.cuda.OutOfMemoryError) as problem:
+        if isinstance(problem, ConfigError) and best_of(claim.study.rows()) is None:
+            raise  # not these settings, but whatever a model or a machine lacks: no trial would do better
         claim.fail(str(problem), time.perf_counter() - began)
         return
     if trained.interrupted:
@@ -220,8 +222,7 @@ def _run_of(claim: Claim, search: Search, recipe: Recipe, means: Means) -> Run:
     if (folder / "run.json").exists():
         run = Run.open(folder)
     else:
-        place = str(pick_device(means.device))
-        run = Run.create(folder, search.dataset, recipe, seed=search.seed, device=place)
+        run = Run.create(folder, search.dataset, recipe, seed=search.seed, device=means.device)
     run.autosave, run.pictured = means.save_every, False
     return run
 

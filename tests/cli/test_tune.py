@@ -1,0 +1,124 @@
+"""``dgcf tune`` as a person uses it, and what ``dgcf train --config`` makes of its answer."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from dgcf.cli import application
+from tests.conftest import hear_ctrl_c
+from tests.train.planted_tastes import planted_tastes
+
+FIXED = {"batch_size": 64, "epochs": 6, "evaluate_every": 2, "min_epochs": 2}
+QUICK = ["--preset", "plain", "--device", "cpu", *(w for key, v in FIXED.items() for w in ("--set", f"{key}={v}"))]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return planted_tastes().save(tmp_path_factory.mktemp("data") / "planted")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+
+
+def invoke(*words: str | Path) -> Any:
+    return CliRunner().invoke(application(), [*map(str, words)])
+
+
+def answer(*words: str | Path) -> dict[str, Any]:
+    done = invoke(*words, "--json")
+    assert done.exit_code == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def refusal(*words: str | Path) -> str:
+    done = invoke(*words)
+    assert done.exit_code == 1, done.output
+    assert done.stdout == ""
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith("error: ")
+    return str(told)
+
+
+def test_what_tune_finds_train_takes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One story: tune, look again, train with the best, and be told of contradictions."""
+    monkeypatch.chdir(tmp_path)
+    words = ("tune", data, "--model", "lightgcn", *QUICK, "--search", "dim=4,8", "--seed", "2", "--trials", "6")
+    found = answer(*words)
+    assert (found["model"], found["dataset"], found["metric"], found["seed"]) == ("lightgcn", "planted", "recall@20", 2)
+    assert (found["trials"], found["failed"], found["out"]) == (6, 0, "tune/planted-lightgcn")
+    assert found["best"]["settings"].keys() == {*FIXED, "dim", "layers", "learning_rate", "l2", "edge_dropout"}
+    assert found["best"]["settings"]["dim"] in (4, 8)
+    assert sum(found["importance"].values()) == pytest.approx(1)
+
+    shown = invoke(*words)
+    assert "going on: 6 trials of 6 are done." in shown.stderr
+    assert f"{found['best']['value']:.4f}" in shown.stdout
+    command = f"dgcf train {data} --config {found['config']}"
+    assert f"train: {command}" in " ".join(shown.stdout.split())
+
+    trained = answer(*command.split()[1:], "--seed", "2", "--device", "cpu")
+    assert trained["model"] == "lightgcn"
+    assert trained["preset"] == "plain"
+    assert trained["best_epoch"] == found["best"]["epoch"]
+    assert trained["validation"]["recall@20"] == found["best"]["value"]
+
+    config = found["config"]
+    assert "is of the model 'lightgcn', but --model says 'dgcf'" in refusal(
+        "train", data, "--config", config, "--model", "dgcf"
+    )
+    assert "is of the preset 'plain'" in refusal("train", data, "--config", config, "--preset", "paper")
+    (tmp_path / "odd.toml").write_text("model = 3\n")
+    assert "model in odd.toml is 3, expected a name" in refusal("train", data, "--config", "odd.toml")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--model", "popularity"), "model popularity has nothing to search"),
+        (("--search", "l2=1:0"), "give the lower number first"),
+        (("--search", "l2"), "is no search space"),
+        (("--set", "dim=8", "--search", "dim=8,16"), "dim is both fixed"),
+        (("--metric", "recall"), "names no cut-off"),
+        (("--model", "dgfc"), "did you mean 'dgcf'?"),
+        (("--device", "abacus"), "device 'abacus' cannot be used here"),
+    ],
+    ids=str,
+)
+def test_bad_words_get_one_sentence_and_no_trial(
+    data: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    assert message in refusal("tune", data, "--trials", "2", "--out", tmp_path / "study", *words)
+    assert not (tmp_path / "study").exists()
+
+
+def test_ctrl_c_tells_how_to_go_on(data: Path, tmp_path: Path) -> None:
+    words = ["tune", str(data), "--model", "bpr-mf", *QUICK, "--out", str(tmp_path / "study")]
+    command = [sys.executable, "-m", "dgcf", *words]
+    process = subprocess.Popen(
+        [*command, "--trials", "100000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
+    )
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("trial 1: recall@20"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert output == ""
+    assert told.splitlines()[-1] == f"stopped; the same command goes on with the study in {tmp_path / 'study'}."
+    assert answer(*words, "--trials", "4")["trials"] >= 4
