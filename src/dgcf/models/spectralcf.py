@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dgcf.graph import PropagationSpec
 from dgcf.graph.spectral import spectral_memory
-from dgcf.models.weighted import LayerReadout, Thin, WeightedConfig, WeightedModel
+from dgcf.models.weighted import Activation, LayerReadout, Thin, WeightedConfig, WeightedModel
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class SpectralCFConfig(WeightedConfig):
 
     readout: LayerReadout = "concat"
     """What is ranked: all layers side by side (``concat``), their ``mean``, or the ``last`` one alone."""
+    activation: Activation = "sigmoid"
+    """σ: ``sigmoid`` as in the original, and by far the best; ``leaky-relu``, ``relu``, ``tanh`` or ``none``."""
     bias: bool = False
     """Whether every weight matrix has a bias (the original has none)."""
     frequencies: int | Literal["all"] = "all"
@@ -47,7 +49,8 @@ class SpectralCF(WeightedModel):
 
     Shapes: E (N, dim), W (dim, dim), U (N, frequencies). With the whole spectrum U is orthogonal, so the filter is
     exactly ``I + (I − L) = 2I − L``: sparse, and nothing is decomposed. The original takes the random walk's Laplacian
-    ``I − D⁻¹ A``, whose eigenvectors are not orthogonal, and a sigmoid, which leaves nearly equal rows at the start.
+    ``I − D⁻¹ A``, whose eigenvectors are not orthogonal. The filter lets high frequencies pass most, in which
+    neighbours differ: without a sigmoid, what it learns of the training pairs says little of others.
     """
 
     def __init__(self, n_users: int, n_items: int, config: SpectralCFConfig, seed: int = 0) -> None:
