@@ -164,8 +164,8 @@ def rewritten(snapshot: Snapshot, folder: Path, change: Any) -> Path:
 
 
 def test_a_newer_version_says_so(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
-    path = rewritten(small[0], tmp_path / "new", lambda manifest: manifest.update(format=2))
-    with pytest.raises(ArtifactError, match=r"written by a newer dgcf \(format 2, this one reads 1\); upgrade dgcf"):
+    path = rewritten(small[0], tmp_path / "new", lambda manifest: manifest.update(format=3))
+    with pytest.raises(ArtifactError, match=r"written by a newer dgcf \(format 3, this one reads 2\); upgrade dgcf"):
         artifact.load(path)
 
 

@@ -33,7 +33,8 @@ def test_a_model_that_ranks_otherwise_keeps_ranking_and_claims_nothing_more() ->
     dataset = random_dataset()
     recipe = resolve("dgcf", preset="plain", settings={"dim": 4})
     model, propagation = build(dataset, recipe)
-    other = Embeddings(torch.ones(dataset.n_users, 4), torch.arange(dataset.n_items * 4).reshape(-1, 4).float())
+    users = torch.arange(1.0, dataset.n_users + 1).unsqueeze(1).expand(-1, 4)
+    other = Embeddings(users, torch.arange(dataset.n_items * 4).reshape(-1, 4).float())
     rec = Recommender.of(capture(model, propagation, other, dataset, recipe, {}))
     assert rec.recommend(0, 3, exclude_seen=False)["item"] == [10, 9, 8]
     with pytest.raises(DataError, match="no graph to fold"):

@@ -1,7 +1,8 @@
 """The artefact: a snapshot as safetensors and JSON members, written without pickle and read with NumPy alone.
 
 ``about.json``               model, settings, seed, metrics, dataset and fingerprint, how the graph was made
-``embeddings.safetensors``   what is ranked: ``users`` (n_users, dim), ``items`` (n_items, dim)
+``embeddings.safetensors``   what is ranked: ``users`` (n_users, dim), ``items`` (n_items, dim); or, since format 2,
+``weights.safetensors``      W (n_items, n_items): ``values``, and where it is sparse ``indptr`` and ``indices``
 ``layers.safetensors``       ``layers`` (L + 1, N, dim), ``gate_logits``: for fold-in and explanations, read on demand
 ``data.safetensors``         the ids' bytes, the training pairs, and the pairs that were seen elsewhere
 ``titles.json``              what users and items are called, where that is known
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,16 @@ from safetensors.numpy import load as decode
 from safetensors.numpy import save as encode
 
 from dgcf.data.pairs import Pairs
+from dgcf.data.rows import DenseRows, Matrix, SparseRows
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.recommend import container
 from dgcf.recommend.container import Container, explained
-from dgcf.recommend.snapshot import GraphRule, Layers, Side, Snapshot
+from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Side, Snapshot
 
 ABOUT, EMBEDDINGS, LAYERS = "about.json", "embeddings.safetensors", "layers.safetensors"
+WEIGHTS = "weights.safetensors"
 DATA, TITLES = "data.safetensors", "titles.json"
-MEMBERS = frozenset((ABOUT, EMBEDDINGS, LAYERS, DATA, TITLES))
+MEMBERS = frozenset((ABOUT, EMBEDDINGS, WEIGHTS, LAYERS, DATA, TITLES))
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -40,13 +43,17 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> Pa
         "rule": None if snapshot.rule is None else asdict(snapshot.rule),
         "readout": snapshot.readout,
         "cosine": snapshot.cosine,
+        "least_squares": None if snapshot.least_squares is None else asdict(snapshot.least_squares),
         "id_kinds": {"users": snapshot.users.kind, "items": snapshot.items.kind},
     }
     members = {
         ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(),
-        EMBEDDINGS: encode({"users": snapshot.user_rows, "items": snapshot.item_rows}),
         DATA: encode(_data(snapshot)),
     }
+    if isinstance(snapshot.ranking, Matrix):
+        members[WEIGHTS] = encode(dict(snapshot.ranking.arrays()))
+    else:
+        members[EMBEDDINGS] = encode({"users": snapshot.user_rows, "items": snapshot.item_rows})
     layers = snapshot.layers
     if layers is not None:
         gates = {} if layers.gate_logits is None else {"gate_logits": layers.gate_logits}
@@ -54,7 +61,8 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> Pa
     titles = {"users": snapshot.users.titles, "items": snapshot.items.titles}
     if any(titles.values()):
         members[TITLES] = json.dumps(titles, ensure_ascii=False).encode()
-    return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS)
+    written = 2 if WEIGHTS in members else 1
+    return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS, written=written)
 
 
 def _data(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
@@ -88,13 +96,13 @@ def load(path: str | Path) -> Snapshot:
 
 def _assemble(opened: Container) -> Snapshot:
     head = json.loads(opened.read(ABOUT))
-    arrays, rows = decode(opened.read(DATA)), decode(opened.read(EMBEDDINGS))
+    arrays = decode(opened.read(DATA))
     titles = json.loads(opened.read(TITLES)) if TITLES in opened else {}
     users = _vocabulary("user", arrays, head, titles)
     items = _vocabulary("item", arrays, head, titles)
-    train = _pairs("train", arrays, len(users), len(items))
-    more = _pairs("more", arrays, len(users), len(items))
-    dim = rows["users"].shape[1]
+    train = _rows("train_", arrays, len(users), len(items))
+    more = _rows("more_", arrays, len(users), len(items))
+    ranking = _weights(opened, len(items)) if WEIGHTS in opened else _embedded(opened, len(users), len(items))
     if not isinstance(head["about"]["model"], str) or head["readout"] not in ("mean", "last"):
         raise ValueError(f"{ABOUT} does not describe a model")
     return Snapshot(
@@ -103,13 +111,42 @@ def _assemble(opened: Container) -> Snapshot:
         items=items,
         train=train,
         seen=train.union(more) if len(more) else train,
-        user_rows=_floats(rows, "users", (len(users), dim)),
-        item_rows=_floats(rows, "items", (len(items), dim)),
+        ranking=ranking,
         rule=None if head["rule"] is None else _rule(head["rule"]),
         readout=head["readout"],
         cosine=bool(head["cosine"]),
-        load_layers=(lambda: _layers(opened, len(users) + len(items), dim)) if LAYERS in opened else None,
+        load_layers=_later(opened, ranking) if LAYERS in opened else None,
+        least_squares=_least_squares(head.get("least_squares")),
     )
+
+
+def _embedded(opened: Container, n_users: int, n_items: int) -> Embedded:
+    rows = decode(opened.read(EMBEDDINGS))
+    dim = rows["users"].shape[1]
+    return Embedded(_floats(rows, "users", (n_users, dim)), _floats(rows, "items", (n_items, dim)))
+
+
+def _weights(opened: Container, n_items: int) -> Matrix:
+    arrays = decode(opened.read(WEIGHTS))
+    if "indptr" not in arrays:
+        return DenseRows(_floats(arrays, "values", (n_items, n_items)))
+    places = _rows("", arrays, n_items, n_items)
+    return SparseRows(places.indptr, places.indices, _floats(arrays, "values", (len(places),)), n_items)
+
+
+def _least_squares(fields: dict[str, Any] | None) -> LeastSquares | None:
+    if fields is None:
+        return None
+    found = LeastSquares(**fields)
+    if not all(isinstance(value, (float, int)) and value > 0 for value in fields.values()):
+        raise ValueError(f"{ABOUT} does not describe least squares")
+    return found
+
+
+def _later(opened: Container, ranking: Embedded | Matrix) -> Callable[[], Layers]:
+    if isinstance(ranking, Matrix):
+        raise ValueError(f"{LAYERS} does not go with {WEIGHTS}")
+    return lambda: _layers(opened, len(ranking.users) + len(ranking.items), ranking.users.shape[1])
 
 
 def _rule(fields: dict[str, Any]) -> GraphRule:
@@ -159,13 +196,14 @@ def _vocabulary(side: Side, arrays: Arrays, head: dict[str, Any], titles: dict[s
     return found
 
 
-def _pairs(name: str, arrays: Arrays, n_users: int, n_items: int) -> Pairs:
-    indptr, indices = _integers(arrays, f"{name}_indptr", np.int64), _integers(arrays, f"{name}_indices", np.int32)
-    if len(indptr) != n_users + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        raise ValueError(f"{name}_indptr does not give each user a place in {name}_indices")
+def _rows(prefix: str, arrays: Arrays, n_rows: int, n_items: int) -> Pairs:
+    """Compressed rows of items: of each user, or of each item."""
+    indptr, indices = _integers(arrays, f"{prefix}indptr", np.int64), _integers(arrays, f"{prefix}indices", np.int32)
+    if len(indptr) != n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise ValueError(f"{prefix}indptr does not give each row a place in {prefix}indices")
     pairs = Pairs(indptr, indices, n_items)
     if len(indices) and not (indices.min() >= 0 and indices.max() < n_items and (np.diff(pairs.keys()) > 0).all()):
-        raise ValueError(f"{name}_indices are not ascending item indices")
+        raise ValueError(f"{prefix}indices are not ascending item indices")
     return pairs
 
 

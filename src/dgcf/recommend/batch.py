@@ -23,8 +23,8 @@ from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import sole_use, whole_file
-from dgcf.recommend.ranking import Catalogue, Ranked, Ranker, rank
-from dgcf.recommend.snapshot import Indices, Snapshot
+from dgcf.recommend.ranking import Ranked, Ranker, catalogue_of, queries_of, rank
+from dgcf.recommend.snapshot import Embedded, Indices, Snapshot
 
 if TYPE_CHECKING:
     import duckdb
@@ -50,14 +50,14 @@ class Batch:
         """Write a Parquet, CSV or JSON-lines file, by its name; ``update(done, total)`` hears of the progress."""
         kind = self._checked(target, overwrite)
         starts = range(0, self.snapshot.n_users, self.chunk)
-        catalogue = Catalogue(self.snapshot.item_rows)
+        catalogue = catalogue_of(self.snapshot)
         with _workshop(target, self._job()) as folder, _engine() as engine:
             paths = [folder / f"{start:012d}.parquet" for start in starts]
             resumed = sum(path.exists() for path in paths)
             for start, path in zip(starts, paths, strict=True):
                 if not path.exists():
                     users = np.arange(start, min(start + self.chunk, self.snapshot.n_users))
-                    ranked = rank(catalogue, self.snapshot.user_rows[users], self._hidden(users), self.k, ranker)
+                    ranked = rank(catalogue, queries_of(self.snapshot, users), self._hidden(users), self.k, ranker)
                     self._keep(engine, users, ranked, path)
                 if update is not None:
                     update(min(start + self.chunk, self.snapshot.n_users), self.snapshot.n_users)
@@ -78,20 +78,21 @@ class Batch:
     def _job(self) -> str:
         """The same for the same output, so that chunks of another job are never taken over."""
         known = self.snapshot
-        digest = hashlib.sha256(f"{self.k} {self.exclude_seen} {self.chunk} 2".encode())
-        arrays: list[NDArray[Any]] = [known.user_rows, known.item_rows, known.seen.indptr, known.seen.indices]
+        digest = hashlib.sha256(f"{self.k} {self.exclude_seen} {self.chunk} 3".encode())
+        arrays: list[NDArray[Any]] = [known.seen.indptr, known.seen.indices]
+        if isinstance(known.ranking, Embedded):
+            arrays += [known.ranking.users, known.ranking.items]
+        else:
+            arrays += [*known.ranking.arrays().values(), known.train.indptr, known.train.indices]
         for array in (*arrays, known.users.blob, known.users.offsets, known.items.blob, known.items.offsets):
             digest.update(np.ascontiguousarray(array).data)
         digest.update(json.dumps(known.items.titles).encode())
         return digest.hexdigest()
 
     def _hidden(self, users: Indices) -> Pairs:
-        """The seen items of consecutive users."""
+        """The seen items of some users."""
         seen = self.snapshot.seen
-        indptr = seen.indptr[users[0] : users[-1] + 2]
-        if not self.exclude_seen:
-            return Pairs.empty(len(users), seen.n_items)
-        return Pairs(indptr - indptr[0], seen.indices[indptr[0] : indptr[-1]], seen.n_items)
+        return seen.take(users) if self.exclude_seen else Pairs.empty(len(users), seen.n_items)
 
     def _keep(self, engine: duckdb.DuckDBPyConnection, users: Indices, ranked: Ranked, path: Path) -> None:
         row, place = np.nonzero(ranked.item_idx >= 0)

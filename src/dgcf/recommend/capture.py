@@ -15,9 +15,11 @@ import torch
 
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
+from dgcf.data.rows import Matrix
 from dgcf.graph import Propagation
-from dgcf.models.base import Embeddings, GraphModel, Model, Ranking
-from dgcf.recommend.snapshot import GraphRule, Layers, Rows, Snapshot
+from dgcf.models.base import GraphModel, ItemWeights, Model, Ranking
+from dgcf.models.ials import IALS
+from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Rows, Snapshot
 from dgcf.train import Recipe, Run, Trained
 from dgcf.train import load as load_run
 from dgcf.version import __version__
@@ -56,7 +58,6 @@ def capture(
     # Layers side by side are no sum of layers, so nothing is claimed of them below, whatever is said here.
     readout: Literal["mean", "last"] = "last" if getattr(recipe.model, "readout", "mean") == "last" else "mean"
     cosine = recipe.train.objective.cosine
-    assert isinstance(ranking, Embeddings)
     snapshot = Snapshot(
         about={
             "model": recipe.name,
@@ -70,16 +71,24 @@ def capture(
         items=dataset.items,
         train=dataset.train,
         seen=dataset.train.union(dataset.validation, dataset.test),
-        user_rows=_array(ranking.users),
-        item_rows=_array(ranking.items),
+        ranking=_ranking(ranking),
         rule=_rule(propagation),
         readout=readout,
         cosine=cosine,
+        least_squares=_least_squares(model),
     )
-    layers = _layers(model, propagation) if isinstance(model, GraphModel) else None
-    if layers is None or not _reads_back(snapshot, layers):
+    if not isinstance(model, GraphModel) or (propagation is not None and snapshot.rule is None):
         return snapshot
-    return replace(snapshot, load_layers=lambda: layers)
+    layers = _layers(model, propagation)
+    return replace(snapshot, load_layers=lambda: layers) if _reads_back(snapshot, layers) else snapshot
+
+
+def _ranking(found: Ranking) -> Embedded | Matrix:
+    return found.weights if isinstance(found, ItemWeights) else Embedded(_array(found.users), _array(found.items))
+
+
+def _least_squares(model: Model) -> LeastSquares | None:
+    return LeastSquares(model.config.alpha, model.config.regularization) if isinstance(model, IALS) else None
 
 
 def _rule(propagation: Propagation | None) -> GraphRule | None:
@@ -92,7 +101,7 @@ def _rule(propagation: Propagation | None) -> GraphRule | None:
 
 
 @torch.no_grad()
-def _layers(model: GraphModel, propagation: Propagation | None) -> Layers | None:
+def _layers(model: GraphModel, propagation: Propagation | None) -> Layers:
     """E⁽⁰⁾ … E⁽ᴸ⁾ and the gates of a model that has no more than these."""
     gates = getattr(model, "gates", None)
     depth = 0 if propagation is None else getattr(getattr(model, "config", None), "layers", 0)

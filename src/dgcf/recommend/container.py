@@ -20,7 +20,8 @@ from dgcf.files import whole_file, whole_folder
 
 MANIFEST = "manifest.json"
 KIND = "dgcf recommender"
-FORMAT = 1
+FORMAT = 2
+"""The newest: 2 may hold item weights in place of embeddings. What needs no more than 1 is written as 1."""
 SUFFIX = ".dgcf"
 _MANIFEST_BYTES = _PART_BYTES = 2**20
 # What reading a damaged ZIP or JSON may raise, whichever byte it is.
@@ -41,14 +42,20 @@ DAMAGE = (
 
 
 def write(
-    path: Path, members: Mapping[str, bytes], *, overwrite: bool = False, known: frozenset[str] = frozenset()
+    path: Path,
+    members: Mapping[str, bytes],
+    *,
+    overwrite: bool = False,
+    known: frozenset[str] = frozenset(),
+    written: int = FORMAT,
 ) -> Path:
     """Write a ``.dgcf`` file where the name says so, else a folder; it appears whole or not at all.
 
+    ``written`` is the oldest format that has these members: who reads that can read them.
     ``known`` are names that an older folder may have and that go with it when it is replaced.
     """
     files = {name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in members.items()}
-    manifest: dict[str, Any] = {"kind": KIND, "format": FORMAT, "files": files}
+    manifest: dict[str, Any] = {"kind": KIND, "format": written, "files": files}
     manifest["sha256"] = _own_hash(manifest)
     whole = {MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode(), **members}
     if path.suffix == SUFFIX:

@@ -84,7 +84,7 @@ class Explanation:
 
     @property
     def by_layer(self) -> list[float]:
-        """What each layer's embedding of the user adds."""
+        """What each layer's embedding of the user adds; a model without layers has one."""
         return [float(sum(values)) for values in zip(*(part.layers for part in self.parts), strict=True)]
 
     def top(self, n: int) -> Explanation:
@@ -185,8 +185,8 @@ class Explainer:
         taken = 0
         if folded is not None:
             own, alike = self._messages(folded, target)
-            parts += _parts("item", folded.row.across, own @ carried[1:], self.snapshot.items)
-            parts += _parts("user", folded.row.alike, alike @ carried[1:], self.snapshot.users)
+            parts += parts_of("item", folded.row.across, own @ carried[1:], self.snapshot.items)
+            parts += parts_of("user", folded.row.alike, alike @ carried[1:], self.snapshot.users)
             assert self.folding is not None
             taken = int(np.isin(folded.row.alike, self.folding.neighbours.met("item", item)).sum())
         prior = float(layers[0] @ target) * carried[0]
@@ -226,7 +226,8 @@ class Explainer:
         return own, alike
 
 
-def _parts(kind: Kind, indices: Any, layers: Floats, vocabulary: Any) -> Iterable[Part]:
+def parts_of(kind: Kind, indices: Any, layers: Floats, vocabulary: Any) -> Iterable[Part]:
+    """What nodes add, greatest first: ``layers`` (n, L + 1) has a row for each of ``indices``."""
     order = np.argsort(-layers.sum(1), kind="stable")
     for place in order.tolist():
         index = int(indices[place])

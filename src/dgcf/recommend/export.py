@@ -14,7 +14,7 @@ from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import whole_file, whole_folder
 from dgcf.recommend import artifact
 from dgcf.recommend.batch import ids
-from dgcf.recommend.snapshot import Side, Snapshot
+from dgcf.recommend.snapshot import Embedded, Side, Snapshot
 
 SIDES: tuple[Side, Side] = ("user", "item")
 
@@ -32,7 +32,7 @@ def export(snapshot: Snapshot, target: Path, kind: str | None = None, *, overwri
         "format": chosen,
         "users": snapshot.n_users,
         "items": snapshot.n_items,
-        "dim": snapshot.dim,
+        "dim": snapshot.dim if isinstance(snapshot.ranking, Embedded) else None,
     }
 
 

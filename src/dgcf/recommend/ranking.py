@@ -1,21 +1,24 @@
-"""The exact top-k of query rows against item rows with NumPy alone: the same ranking however it is computed.
+"""The exact top-k of queries against the catalogue with NumPy alone: the same ranking however it is computed.
 
-Scores in float32 depend on the kernel and the shape of the product that made them. So they only choose candidates
-here: everything that could be among the k best given the worst rounding error. The candidates are scored again in
-float64, each on its own, and ordered by that score, then by item. Hence one user or a thousand at a time, NumPy or
-torch, CPU or GPU, give the same items in the same order with the same scores, to the bit.
+A query is a row of an embedding, or a set of items whose weights are summed. Inner products in float32 depend on the
+kernel and the shape of the product that made them. So they only choose candidates here: everything that could be among
+the k best given the worst rounding error. The candidates are scored again in float64, each on its own, and ordered by
+that score, then by item. Sums of weights are float64 from the start, and added in one order. Hence one user or a
+thousand at a time, NumPy or torch, CPU or GPU, give the same items in the same order with the same scores, to the bit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
-from dgcf.recommend.snapshot import Floats, Indices, Rows
+from dgcf.data.rows import Matrix
+from dgcf.recommend.snapshot import Floats, Indices, Rows, Snapshot
 
 _BLOCK_SCORES = 2**22  # scores held at once: 16 MiB, which a core's caches and BLAS both like
 _RESCORED = 2**21  # numbers gathered at once while candidates are scored again
@@ -37,29 +40,45 @@ class Candidates(NamedTuple):
     item: Indices
 
 
+Query = TypeVar("Query", contravariant=True)
+
+
+class Searched(Protocol[Query]):
+    """All items that can be found, and how queries score them."""
+
+    def __len__(self) -> int: ...
+
+    def only(self, kept: Indices) -> Searched[Query]:
+        """The same with some of the items alone, numbered anew from 0."""
+        ...
+
+    def found(self, queries: Query, hidden: Pairs, k: int, ranker: Ranker | None) -> tuple[Candidates, Floats]:
+        """A superset of each query's k best items that are not hidden, and the exact score of each."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """The rows that are ranked, (n_items, dim) float32, in one piece."""
+    """The rows that are ranked, (n_items, dim) float32, in one piece; queries are rows (n, dim)."""
 
     rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def only(self, kept: Indices) -> Catalogue:
+        return Catalogue(self.rows[kept])
+
+    def found(self, queries: Rows, hidden: Pairs, k: int, ranker: Ranker | None) -> tuple[Candidates, Floats]:
+        found = (ranker or NumpyRanker()).candidates(self, queries, hidden, k)
+        return found, exact_scores(queries, self.rows, found)
 
     @cached_property
     def columns(self) -> Rows:
         """(dim, padded): transposed, and filled up to whole groups, once for all products."""
-        columns = np.zeros((self.rows.shape[1], self.padded), dtype=np.float32)
+        columns = np.zeros((self.rows.shape[1], padded(len(self))), dtype=np.float32)
         columns[:, : len(self.rows)] = self.rows.T
         return columns
-
-    @property
-    def padded(self) -> int:
-        """The number of items, filled up to whole groups."""
-        return -(-len(self.rows) // self.groups) * self.groups
-
-    @cached_property
-    def groups(self) -> int:
-        """Item i is of group i mod G. G near √(32 n): few maxima to order, few members to look at."""
-        n = len(self.rows)
-        return n if n <= _DIRECT_ITEMS else 1 << (int(np.sqrt(32 * n)).bit_length() - 1)
 
     @cached_property
     def longest(self) -> float:
@@ -83,6 +102,64 @@ class Catalogue:
         return np.asarray((queries.shape[1] + 2) * 2.0**-23 * self.longest * lengths)
 
 
+@dataclass(frozen=True, eq=False)
+class WeightCatalogue:
+    """Items by what other items say of them: W (n_items, n_items), or some of its ``columns``; queries are items."""
+
+    weights: Matrix
+    columns: Indices | None = None
+
+    def __len__(self) -> int:
+        return self.weights.shape[1] if self.columns is None else len(self.columns)
+
+    def only(self, kept: Indices) -> WeightCatalogue:
+        return WeightCatalogue(self.weights, kept if self.columns is None else self.columns[kept])
+
+    def scores(self, items: NDArray[np.integer]) -> Floats:
+        """(len(self),) what all ``items`` together say."""
+        total = self.weights.total(items)
+        return total if self.columns is None else total[self.columns]
+
+    def found(self, queries: Pairs, hidden: Pairs, k: int, ranker: Ranker | None) -> tuple[Candidates, Floats]:
+        """These scores are exact, and made on the CPU whatever the ``ranker``."""
+        n_items = len(self)
+        block = max(1, _BLOCK_SCORES // n_items)
+        found: list[Candidates] = []
+        exact: list[Floats] = []
+        for start in range(0, queries.n_users, block):
+            stop = min(start + block, queries.n_users)
+            scores = np.full((stop - start, padded(n_items)), -np.inf)
+            for row, query in zip(scores, range(start, stop), strict=True):
+                row[:n_items] = self.scores(queries[query])
+            hide(scores, hidden, start, stop)
+            part = _above(scores, groups(n_items), k, np.zeros(stop - start))
+            found.append(Candidates(part.query + start, part.item))
+            exact.append(scores[part.query, part.item])
+        return Candidates(*(np.concatenate(column) for column in zip(*found, strict=True))), np.concatenate(exact)
+
+
+def catalogue_of(snapshot: Snapshot) -> Searched[Any]:
+    """The items of a model, to be ranked by ``queries_of`` its users."""
+    ranking = snapshot.ranking
+    return WeightCatalogue(ranking) if isinstance(ranking, Matrix) else Catalogue(ranking.items)
+
+
+def queries_of(snapshot: Snapshot, users: Indices) -> Rows | Pairs:
+    """What the catalogue is asked for known users: their rows, or their training items."""
+    ranking = snapshot.ranking
+    return snapshot.train.take(users) if isinstance(ranking, Matrix) else ranking.users[users]
+
+
+def groups(n_items: int) -> int:
+    """Item i is of group i mod G. G near √(32 n): few maxima to order, few members to look at."""
+    return n_items if n_items <= _DIRECT_ITEMS else 1 << (int(np.sqrt(32 * n_items)).bit_length() - 1)
+
+
+def padded(n_items: int) -> int:
+    """The number of items, filled up to whole groups."""
+    return -(-n_items // groups(n_items)) * groups(n_items)
+
+
 class Ranker(Protocol):
     """Finds candidates: a superset of each query's k best items by exact score."""
 
@@ -102,26 +179,26 @@ class NumpyRanker:
         n_items = len(catalogue.rows)
         block = max(1, _BLOCK_SCORES // max(n_items, 1))
         slack = catalogue.slack(queries)
-        buffer = np.empty((min(block, len(queries)), catalogue.padded), dtype=np.float32)
+        buffer = np.empty((min(block, len(queries)), padded(n_items)), dtype=np.float32)
         found = []
         for start in range(0, len(queries), block):
             stop = min(start + block, len(queries))
             scores = buffer[: stop - start]
             catalogue.scores(queries[start:stop], scores)
             hide(scores, hidden, start, stop)
-            part = _above(scores, catalogue.groups, k, slack[start:stop])
+            part = _above(scores, groups(n_items), k, slack[start:stop])
             found.append(Candidates(part.query + start, part.item))
         return Candidates(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-def hide(scores: Rows, hidden: Pairs, start: int, stop: int) -> None:
+def hide(scores: Rows | Floats, hidden: Pairs, start: int, stop: int) -> None:
     """Write −∞ over the hidden items of the queries from ``start`` to ``stop``, one row of ``scores`` each."""
     first, last = hidden.indptr[start], hidden.indptr[stop]
     row = np.repeat(np.arange(stop - start), np.diff(hidden.indptr[start : stop + 1]))
     scores[row, hidden.indices[first:last]] = -np.inf
 
 
-def _above(scores: Rows, groups: int, k: int, slack: Floats) -> Candidates:
+def _above(scores: Rows | Floats, groups: int, k: int, slack: Floats) -> Candidates:
     """The items of each row of ``scores`` (n, padded) that may be among its k best."""
     n, padded = scores.shape
     by_group = scores.reshape(n, padded // groups, groups)
@@ -139,14 +216,13 @@ def _above(scores: Rows, groups: int, k: int, slack: Floats) -> Candidates:
     return Candidates(query[place], member * groups + group[place])
 
 
-def rank(catalogue: Catalogue, queries: Rows, hidden: Pairs, k: int, ranker: Ranker | None = None) -> Ranked:
-    """The k best items of each query, without the hidden ones: larger exact score first, then smaller index."""
-    n = len(queries)
+def rank(catalogue: Searched[Query], queries: Query, hidden: Pairs, k: int, ranker: Ranker | None = None) -> Ranked:
+    """The k best items of each query, without its row of ``hidden``: larger exact score first, then smaller index."""
+    n = hidden.n_users
     item_idx = np.full((n, k), -1, dtype=np.int64)
     scores = np.full((n, k), -np.inf)
-    if n and len(catalogue.rows):
-        found = (ranker or NumpyRanker()).candidates(catalogue, queries, hidden, min(k, len(catalogue.rows)))
-        exact = exact_scores(queries, catalogue.rows, found)
+    if n and len(catalogue):
+        found, exact = catalogue.found(queries, hidden, min(k, len(catalogue)), ranker)
         order = np.lexsort((found.item, -exact, found.query))
         query = found.query[order]
         place = np.arange(len(query)) - np.searchsorted(query, query)

@@ -15,13 +15,25 @@ from typing import Any, Literal
 import numpy as np
 
 from dgcf.data.pairs import Pairs
+from dgcf.data.rows import Matrix
 from dgcf.errors import ConfigError, DataError, NotFittedError
 from dgcf.ids import RawId
 from dgcf.recommend import artifact
-from dgcf.recommend.explain import Explainer, Explanation
+from dgcf.recommend.explain import Explanation
 from dgcf.recommend.foldin import FoldIn
 from dgcf.recommend.names import Names
-from dgcf.recommend.ranking import Candidates, Catalogue, Ranked, Ranker, exact_scores, rank
+from dgcf.recommend.people import People, people_of
+from dgcf.recommend.ranking import (
+    Candidates,
+    Catalogue,
+    Ranked,
+    Ranker,
+    Searched,
+    catalogue_of,
+    exact_scores,
+    queries_of,
+    rank,
+)
 from dgcf.recommend.snapshot import Floats, Indices, Rows, Side, Snapshot
 from dgcf.recommend.table import Table
 
@@ -108,7 +120,7 @@ class Recommender:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "snapshot":  # what was derived from an older one goes with it
-            for derived in ("names", "folding", "_catalogue", "_directions"):
+            for derived in ("names", "folding", "_people", "_catalogue", "_directions"):
                 vars(self).pop(derived, None)
         super().__setattr__(name, value)
 
@@ -135,7 +147,7 @@ class Recommender:
         """
         index = np.array(self.names["user"].find_all(as_list(users)), dtype=np.int64)
         hidden = self._seen(index, exclude_seen)
-        ranked, notes = self._rank(self.snapshot.user_rows[index], hidden, k, items, exclude, device)
+        ranked, notes = self._rank(queries_of(self.snapshot, index), hidden, k, items, exclude, device)
         return self._table({"user": [self.snapshot.users.id_of(u) for u in index.tolist()]}, ranked, notes)
 
     def recommend_for(
@@ -148,17 +160,18 @@ class Recommender:
         candidates: Ids | None = None,
         exclude: Ids | None = None,
     ) -> Table:
-        """The k best items for somebody unknown who likes ``items``, folded into the graph without any training.
+        """The k best items for somebody unknown who likes ``items``, without any training: folded into the graph, or
+        exactly where the model knows people by their items alone.
 
         With ``user``, for that known user, who now also likes ``items``.
         """
         across, node, notes = self._likes(items, user)
-        folded = self.folding.fold("user", across, node)
-        if not len(folded.row.across):
+        query = self._people.query(across, node)
+        if not self.snapshot.train.item_degrees[across].any():
             raise DataError("nobody had any of these items in training, so nothing is known of them; give others.")
         hidden = across if node is None else np.union1d(across, self.snapshot.seen[node])
         ranked, more = self._rank(
-            folded.ranked[None],
+            query,
             _one_row(hidden if exclude_seen else hidden[:0], self.snapshot.n_items),
             k,
             candidates,
@@ -176,12 +189,20 @@ class Recommender:
                 f"{len(found[0])} users cannot be paired with {len(found[1])} items; give as many of both, or one."
             )
         user_idx, item_idx = np.broadcast_arrays(*(np.array(side, dtype=np.int64) for side in found))
-        return exact_scores(self.snapshot.user_rows, self.snapshot.item_rows, Candidates(user_idx, item_idx))
+        ranking = self.snapshot.ranking
+        if isinstance(ranking, Matrix):
+            totals = {user: ranking.total(self.snapshot.train[user]) for user in set(user_idx.tolist())}
+            return np.array([totals[user][item] for user, item in zip(user_idx, item_idx, strict=True)])
+        return exact_scores(ranking.users, ranking.items, Candidates(user_idx, item_idx))
 
     # -- likeness ---------------------------------------------------------------------------------------------------
 
     def similar_items(self, items: Ids, k: int = 10) -> Table:
-        """The k items whose embeddings point most nearly the same way, by cosine."""
+        """The k items whose embeddings point most nearly the same way, by cosine.
+
+        A model that weighs items by items says it itself: those for which having the item alone speaks most, and none
+        of which it says nothing.
+        """
         return self._similar("item", items, k)
 
     def similar_users(self, users: Ids, k: int = 10) -> Table:
@@ -199,21 +220,20 @@ class Recommender:
         """The k users to whom a new item should be shown, given the ``users`` who took it already."""
         index = self._distinct("user", users)[0]
         folded = self.folding.fold("item", index)
-        ranked = rank(self._catalogue["user"], folded.ranked[None], _one_row(index, self.snapshot.n_users), _checked(k))
+        everybody, takers = Catalogue(self.snapshot.user_rows), _one_row(index, self.snapshot.n_users)
+        ranked = rank(everybody, folded.ranked[None], takers, _checked(k))
         return self._table({"new": [None]}, ranked, self._short(ranked, k, self.snapshot.n_users - len(index)), "user")
 
     # -- reasons ----------------------------------------------------------------------------------------------------
 
     def explain(self, user: RawId, item: RawId) -> Explanation:
         """Why ``item`` has the score that it has for ``user``, exactly."""
-        return self._explainer.known(self.names["user"].find(user), self.names["item"].find(item))
+        return self._people.explain(self.names["user"].find(user), self.names["item"].find(item))
 
     def explain_for(self, items: Ids, item: RawId, *, user: RawId | None = None) -> Explanation:
         """The same for somebody who was folded in, as in ``recommend_for``."""
         across, node, _ = self._likes(items, user)
-        folded = self.folding.fold("user", across, node)
-        raw = None if node is None else self.snapshot.users.id_of(node)
-        return self._explainer.folded(folded, self.names["item"].find(item), raw)
+        return self._people.explain_new(across, self.names["item"].find(item), node)
 
     # -- what the above share ---------------------------------------------------------------------------------------
 
@@ -225,13 +245,13 @@ class Recommender:
     def folding(self) -> FoldIn:
         return FoldIn(self.snapshot)
 
-    @property
-    def _explainer(self) -> Explainer:
-        return Explainer(self.snapshot, self.folding if self.snapshot.rule is not None else None)
+    @cached_property
+    def _people(self) -> People:
+        return people_of(self.snapshot, lambda: self.folding)
 
     @cached_property
-    def _catalogue(self) -> dict[Side, Catalogue]:
-        return {"user": Catalogue(self.snapshot.user_rows), "item": Catalogue(self.snapshot.item_rows)}
+    def _catalogue(self) -> Searched[Any]:
+        return catalogue_of(self.snapshot)
 
     @cached_property
     def _directions(self) -> dict[Side, Catalogue]:
@@ -243,9 +263,7 @@ class Recommender:
     def _seen(self, index: Indices, exclude_seen: bool) -> Pairs:
         """One row of items for each asked user."""
         seen = self.snapshot.seen
-        rows = [seen[user] if exclude_seen else seen.indices[:0] for user in index.tolist()]
-        indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-        return Pairs(indptr, np.concatenate([seen.indices[:0], *rows]), seen.n_items)
+        return seen.take(index) if exclude_seen else Pairs.empty(len(index), seen.n_items)
 
     def _likes(self, items: Ids, user: RawId | None) -> tuple[Indices, int | None, list[str]]:
         """All items of the person who is folded in, ascending, and their index where they are known."""
@@ -253,7 +271,7 @@ class Recommender:
         if user is None:
             return across, None, notes
         node = self.names["user"].find(user)
-        return np.union1d(across, self.folding.neighbours.met("user", node)), node, notes
+        return np.union1d(across, self.snapshot.train[node]), node, notes
 
     def _distinct(self, side: Side, names: Ids) -> tuple[Indices, list[str]]:
         """The indices of names, ascending and each once, and a sentence on those that came twice."""
@@ -267,7 +285,7 @@ class Recommender:
         return index, [f"{name} was given more than once and counts once." for name in twice]
 
     def _rank(
-        self, queries: Rows, hidden: Pairs, k: int, only: Ids | None, exclude: Ids | None, device: str | None
+        self, queries: Any, hidden: Pairs, k: int, only: Ids | None, exclude: Ids | None, device: str | None
     ) -> tuple[Ranked, list[str]]:
         """Rank all items, or ``only`` some, without the hidden and the excluded ones."""
         k, n_items = _checked(k), self.snapshot.n_items
@@ -278,14 +296,14 @@ class Recommender:
         if exclude is not None:
             allowed[self.names["item"].find_all(as_list(exclude))] = False
         if allowed.all():
-            ranked = rank(self._catalogue["item"], queries, hidden, k, ranker_on(device))
+            ranked = rank(self._catalogue, queries, hidden, k, ranker_on(device))
             left = n_items - hidden.user_degrees
         else:
             kept = np.flatnonzero(allowed)
             within = _restricted(hidden, allowed)
-            ranked = _nothing(len(queries), k)
+            ranked = _nothing(hidden.n_users, k)
             if len(kept):
-                ranked = rank(Catalogue(self.snapshot.item_rows[kept]), queries, within, k, ranker_on(device))
+                ranked = rank(self._catalogue.only(kept), queries, within, k, ranker_on(device))
                 ranked = Ranked(np.where(ranked.item_idx >= 0, kept[ranked.item_idx], -1), ranked.scores)
             left = len(kept) - within.user_degrees
         return ranked, self._short(ranked, k, int(left.min(initial=n_items)))
@@ -297,12 +315,17 @@ class Recommender:
 
     def _similar(self, side: Side, names: Ids, k: int) -> Table:
         index = np.array(self.names[side].find_all(as_list(names)), dtype=np.int64)
-        catalogue = self._directions[side]
-        itself = Pairs(np.arange(len(index) + 1), index.astype(np.int32), len(catalogue.rows))
-        ranked = rank(catalogue, catalogue.rows[index], itself, _checked(k))
         vocabulary = self.snapshot.vocabulary(side)
+        itself = Pairs(np.arange(len(index) + 1), index.astype(np.int32), len(vocabulary))
+        if side == "item" and isinstance(self.snapshot.ranking, Matrix):
+            hidden = itself.union(_unrelated(self.snapshot.ranking, index))
+            ranked = rank(self._catalogue, itself, hidden, _checked(k))
+        else:
+            hidden, directions = itself, self._directions[side]
+            ranked = rank(directions, directions.rows[index], itself, _checked(k))
         first = {f"of_{side}": [vocabulary.id_of(i) for i in index.tolist()]}
-        return self._table(first, ranked, self._short(ranked, k, len(catalogue.rows) - 1), side)
+        left = len(vocabulary) - int(hidden.user_degrees.max(initial=0))
+        return self._table(first, ranked, self._short(ranked, k, left), side)
 
     def _table(
         self, first: Mapping[str, Sequence[Any]], ranked: Ranked, notes: Sequence[str], side: Side = "item"
@@ -354,6 +377,13 @@ def _checked(k: int) -> int:
 
 def _one_row(hidden: Indices, n_items: int) -> Pairs:
     return Pairs(np.array([0, len(hidden)]), hidden.astype(np.int32), n_items)
+
+
+def _unrelated(weights: Matrix, items: Indices) -> Pairs:
+    """For each item those of which it says nothing."""
+    rows = [np.flatnonzero(weights.total(items[place : place + 1]) == 0) for place in range(len(items))]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return Pairs(indptr, np.concatenate(rows).astype(np.int32), weights.shape[1])
 
 
 def _nothing(n: int, k: int) -> Ranked:

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
+from dgcf.data.rows import Matrix
 from dgcf.data.vocabulary import Vocabulary
+from dgcf.errors import DataError
 
 Rows = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -63,13 +65,30 @@ def sigmoid(logits: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
+class Embedded:
+    """What ranks by inner products, ``s(u, i) = ⟨e_u, e_i⟩``: ``users`` (n_users, dim), ``items`` (n_items, dim)."""
+
+    users: Rows
+    items: Rows
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """How iALS solves for a user: ``confidence`` α of a pair that is there, and ``regularization`` λ."""
+
+    confidence: float
+    regularization: float
+
+
+@dataclass(frozen=True, eq=False)
 class Snapshot:
     """A trained model, at rest.
 
-    ``user_rows`` (n_users, dim) and ``item_rows`` (n_items, dim) are what is ranked: ``s(u, i) = ⟨e_u, e_i⟩``.
-    ``train`` holds the edges of the graph; ``seen`` all pairs that are known of a user, whatever split they were in.
-    ``rule`` is None for a model without a graph, ``load_layers`` for one whose rows are not ``Σ_l w_l E⁽ˡ⁾``.
-    ``about`` is plain JSON data: model, settings, seed, dataset, metrics.
+    ``ranking`` is what ranks: embeddings, or the weights W (n_items, n_items) of ``s(u, i) = Σ_j W[j, i]`` over the
+    training items j of u. ``train`` holds the training pairs, the edges of the graph; ``seen`` all pairs that are known
+    of a user, whatever split they were in. ``rule`` is None for a model without a graph, ``load_layers`` for one whose
+    rows are not ``Σ_l w_l E⁽ˡ⁾``, ``least_squares`` for one whose users are not solved for by themselves. ``about`` is
+    plain JSON data: model, settings, seed, dataset, metrics.
     """
 
     about: Mapping[str, Any]
@@ -77,12 +96,12 @@ class Snapshot:
     items: Vocabulary
     train: Pairs
     seen: Pairs
-    user_rows: Rows
-    item_rows: Rows
-    rule: GraphRule | None
+    ranking: Embedded | Matrix
+    rule: GraphRule | None = None
     readout: Literal["mean", "last"] = "mean"
     cosine: bool = False
     load_layers: Callable[[], Layers] | None = None
+    least_squares: LeastSquares | None = None
 
     @property
     def n_users(self) -> int:
@@ -91,6 +110,24 @@ class Snapshot:
     @property
     def n_items(self) -> int:
         return len(self.items)
+
+    @property
+    def embedded(self) -> Embedded:
+        """The embeddings; a model that has none is refused what needs them."""
+        if isinstance(self.ranking, Matrix):
+            raise DataError(
+                f"model {self.model} weighs items by items and has no embeddings, which this needs; train one that "
+                "has, such as dgcf, lightgcn or ials."
+            )
+        return self.ranking
+
+    @property
+    def user_rows(self) -> Rows:
+        return self.embedded.users
+
+    @property
+    def item_rows(self) -> Rows:
+        return self.embedded.items
 
     @property
     def dim(self) -> int:
