@@ -48,3 +48,10 @@ def test_empty() -> None:
     assert len(Pairs.empty(3, 4)) == 0
     assert Pairs.empty(3, 4) == Pairs.from_indices(np.zeros(0, np.int32), np.zeros(0, np.int32), 3, 4)
     assert Pairs.empty(3, 4) != Pairs.empty(3, 5)
+
+
+def test_rows_of_some_users_in_the_order_asked_for() -> None:
+    pairs = Pairs.from_indices(np.array([0, 0, 2, 2, 2]), np.array([3, 1, 0, 4, 2]), 4, 5)
+    taken = pairs.take(np.array([2, 1, 0, 2]))
+    assert [taken[row].tolist() for row in range(4)] == [[0, 2, 4], [], [1, 3], [0, 2, 4]]
+    assert len(pairs.take(np.zeros(0, dtype=np.int64))) == 0

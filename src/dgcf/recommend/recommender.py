@@ -201,7 +201,7 @@ class Recommender:
         """The k items whose embeddings point most nearly the same way, by cosine.
 
         A model that weighs items by items says it itself: those for which having the item alone speaks most, and none
-        of which it says nothing.
+        for which it does not speak.
         """
         return self._similar("item", items, k)
 
@@ -380,8 +380,8 @@ def _one_row(hidden: Indices, n_items: int) -> Pairs:
 
 
 def _unrelated(weights: Matrix, items: Indices) -> Pairs:
-    """For each item those of which it says nothing."""
-    rows = [np.flatnonzero(weights.total(items[place : place + 1]) == 0) for place in range(len(items))]
+    """For each item those for which it does not speak."""
+    rows = [np.flatnonzero(weights.total(items[place : place + 1]) <= 0) for place in range(len(items))]
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     return Pairs(indptr, np.concatenate(rows).astype(np.int32), weights.shape[1])
 

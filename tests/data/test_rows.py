@@ -1,0 +1,50 @@
+"""Sums of rows, dense and sparse, against plain loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dgcf.data.rows import DenseRows, Matrix, SparseRows
+
+
+def both(values: NDArray[np.float32]) -> list[Matrix]:
+    """The same numbers, dense and sparse."""
+    row, column = np.nonzero(values)
+    indptr = np.concatenate([[0], np.cumsum((values != 0).sum(1))]).astype(np.int64)
+    return [DenseRows(values), SparseRows(indptr, column.astype(np.int32), values[row, column], values.shape[1])]
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    n_rows, n_columns = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    values = np.where(rng.random((n_rows, n_columns)) < 0.4, rng.normal(size=(n_rows, n_columns)), 0)
+    rows = np.flatnonzero(rng.random(n_rows) < draw(st.sampled_from([0.0, 0.3, 1.0])))
+    return values.astype(np.float32), rows
+
+
+@given(matrices())
+def test_totals_and_columns_are_those_of_plain_loops(question: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    values, rows = question
+    expected = np.zeros(values.shape[1])
+    for row in rows:
+        expected += values[row]
+    for matrix in both(values):
+        assert matrix.shape == values.shape
+        assert matrix.total(rows).dtype == np.float64
+        np.testing.assert_allclose(matrix.total(rows), expected, rtol=1e-14, atol=1e-14)
+        for column in range(values.shape[1]):
+            np.testing.assert_array_equal(matrix.column(rows, column), values[rows, column])
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["dense", "sparse"])
+def test_sums_are_float64_whatever_is_summed(kind: int) -> None:
+    """In float32 the small number would be lost."""
+    matrix = both(np.array([[2.0**24], [1.0], [-(2.0**24)]], dtype=np.float32))[kind]
+    assert matrix.total(np.arange(3)).tolist() == [1.0]

@@ -1,0 +1,312 @@
+"""Models that are solved at once, as recommenders: the contract of all, and what each adds to it."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from safetensors.numpy import save as encode
+
+from dgcf.data import Dataset, Pairs
+from dgcf.data.rows import Matrix, SparseRows
+from dgcf.errors import ArtifactError, DataError
+from dgcf.evaluate.topk import top_k
+from dgcf.models import CATALOG
+from dgcf.recommend import Recommender, load
+from dgcf.recommend.batch import Batch
+from dgcf.recommend.export import export
+from dgcf.recommend.ranking import WeightCatalogue, rank
+from dgcf.train import build, resolve
+from tests.recommend.conftest import random_dataset
+from tests.recommend.test_artifact import lied
+
+AT_ONCE = [name for name, found in CATALOG.items() if found.at_once]
+BY_ITEMS = ["ease", "item-knn"]
+EXPLAINED = [*BY_ITEMS, "ials", "popularity"]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ease": {"l2": 20.0},
+    "item-knn": {"neighbours": 12},
+    "ials": {"factors": 8, "regularization": 2.0},
+}
+
+
+def recommender(model: str, data: Dataset, **more: Any) -> Recommender:
+    return Recommender(model, seed=3, **{**SETTINGS.get(model, {}), **more}).fit(data)
+
+
+@pytest.fixture(scope="module")
+def fitted_to(films: Dataset) -> dict[str, Recommender]:
+    return {model: recommender(model, films) for model in AT_ONCE}
+
+
+def seen(data: Dataset) -> Pairs:
+    return data.train.union(data.validation, data.test)
+
+
+def train_items(data: Dataset, user: int) -> list[str]:
+    return [data.items.texts[item] for item in data.train[user]]
+
+
+@pytest.mark.parametrize("model", AT_ONCE)
+class TestContract:
+    def test_raw_ids_get_the_evaluators_ranking(
+        self, model: str, films: Dataset, fitted_to: dict[str, Recommender]
+    ) -> None:
+        recipe = resolve(model, settings=SETTINGS.get(model, {}))
+        net, _ = build(films, recipe)
+        net.solve(films.train, 3)
+        ranked = top_k(net.ranking(films.train), np.arange(films.n_users), seen(films), 10)
+        table = fitted_to[model].recommend(films.users.texts, 10)
+        assert table["user"] == [user for user in films.users.texts for _ in range(10)]
+        assert table["item"] == [films.items.texts[item] for item in ranked.item_idx.flatten().tolist()]
+        np.testing.assert_allclose(table["score"], ranked.scores.flatten().numpy(), rtol=1e-5, atol=1e-7)
+
+    def test_one_at_a_time_or_all_at_once_or_in_a_file_to_the_bit(
+        self, model: str, films: Dataset, fitted_to: dict[str, Recommender], tmp_path: Path
+    ) -> None:
+        rec = fitted_to[model]
+        table = rec.recommend(films.users.texts, 5)
+        singles = [row for user in films.users.texts for row in rec.recommend(user, 5)]
+        assert list(table) == singles
+        assert rec.recommend(films.users.texts, 5, device="cpu") == table
+        Batch(rec.snapshot, 5, chunk=40).write(tmp_path / "all.parquet")
+        rows = duckdb.sql(f"SELECT * FROM read_parquet('{tmp_path / 'all.parquet'}')").fetchall()
+        assert rows == [tuple(row.values()) for row in singles]
+
+    def test_scores_and_restrictions_agree_with_the_ranking(
+        self, model: str, fitted_to: dict[str, Recommender]
+    ) -> None:
+        rec = fitted_to[model]
+        whole = rec.recommend("u00004", 160)
+        np.testing.assert_array_equal(rec.score("u00004", whole["item"]), whole["score"])
+        some = whole["item"][3:40:5]
+        assert rec.recommend("u00004", 160, items=some)["item"] == some
+        assert rec.recommend("u00004", 160, exclude=some)["item"] == [i for i in whole["item"] if i not in some]
+
+    @pytest.mark.parametrize("name", ["rec.dgcf", "folder"])
+    def test_saved_and_loaded_it_answers_the_same(
+        self, model: str, name: str, films: Dataset, fitted_to: dict[str, Recommender], tmp_path: Path
+    ) -> None:
+        rec = fitted_to[model]
+        again = load(rec.save(tmp_path / name))
+        assert again.get_params() == {**rec.get_params(), "device": "auto", **again.settings}
+        assert again.recommend(films.users.texts, 7) == rec.recommend(films.users.texts, 7)
+        if model in EXPLAINED:
+            assert again.explain("u00001", "i00002") == rec.explain("u00001", "i00002")
+            liked = films.items.texts[:4]
+            assert again.recommend_for(liked, 5) == rec.recommend_for(liked, 5)
+
+    def test_the_same_seed_is_the_same_recommender(
+        self, model: str, films: Dataset, fitted_to: dict[str, Recommender], tmp_path: Path
+    ) -> None:
+        one = fitted_to[model].save(tmp_path / "one.dgcf").read_bytes()
+        assert recommender(model, films).save(tmp_path / "two.dgcf").read_bytes() == one
+
+    def test_trained_on_everything_it_is_solved_once_on_all_pairs(self, model: str, films: Dataset) -> None:
+        rec = Recommender(model, **SETTINGS.get(model, {})).fit(films, on="everything")
+        assert len(rec.snapshot.train) == len(seen(films))
+        assert rec.snapshot.about["epochs"] == 1
+
+
+@pytest.mark.parametrize("model", EXPLAINED)
+def test_explanations_sum_to_the_score(model: str, films: Dataset, fitted_to: dict[str, Recommender]) -> None:
+    rec = fitted_to[model]
+    for user in range(0, 150, 10):
+        raw = films.users.texts[user]
+        for row in rec.recommend(raw, 3):
+            told = rec.explain(raw, row["item"])
+            assert told.score == row["score"]
+            assert abs(told.residual) < 1e-4 * max(abs(part.value) for part in told.parts)
+            assert told.user == raw
+            if model != "popularity":
+                assert sorted(part.id for part in told.parts) == sorted(train_items(films, user))  # type: ignore[type-var]
+                assert told.by_kind["item"] == pytest.approx(told.score, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", [*BY_ITEMS, "ials"])
+def test_a_new_user_with_the_items_of_a_known_one_gets_the_same(
+    model: str, films: Dataset, fitted_to: dict[str, Recommender]
+) -> None:
+    """To the bit where people are known by their items alone; up to rounding where the row is solved for again."""
+    rec = fitted_to[model]
+    for user in range(0, 150, 7):
+        raw, items = films.users.texts[user], train_items(films, user)
+        known = rec.recommend(raw, 12, exclude_seen=False)
+        new = rec.recommend_for(items, 12, exclude_seen=False)
+        assert new["item"] == known["item"]
+        if model in BY_ITEMS:
+            assert new["score"] == known["score"]
+        np.testing.assert_allclose(new["score"], known["score"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", BY_ITEMS)
+def test_a_new_users_scores_are_the_product_with_the_weights(model: str, fitted_to: dict[str, Recommender]) -> None:
+    rec = fitted_to[model]
+    W = rec.snapshot.ranking
+    assert isinstance(W, Matrix)
+    whole = np.stack([W.total(np.array([item])) for item in range(160)])
+    x = np.zeros(160)
+    liked = [3, 50, 77, 120]
+    x[liked] = 1
+    texts = rec.snapshot.items.texts
+    table = rec.recommend_for([texts[item] for item in liked], 160, exclude_seen=False)
+    order = [rec.snapshot.items.index_of(item) for item in table["item"]]
+    np.testing.assert_allclose(table["score"], (x @ whole)[order], rtol=1e-12, atol=1e-15)
+    told = rec.explain_for([texts[item] for item in liked], table["item"][0])
+    assert {part.id: part.value for part in told.parts} == {texts[item]: whole[item, order[0]] for item in liked}
+    assert "because you liked" in told.text()
+
+
+@pytest.mark.parametrize("model", [*BY_ITEMS, "ials"])
+def test_new_interactions_of_a_known_user_move_the_scores(
+    model: str, films: Dataset, fitted_to: dict[str, Recommender]
+) -> None:
+    rec = fitted_to[model]
+    before = rec.recommend("u00007", 20)
+    mine = train_items(films, films.users.index_of("u00007"))
+    same = rec.recommend_for(mine[:1], 20, user="u00007")
+    assert same["item"] == before["item"]
+    after = rec.recommend_for(before["item"][:2], 20, user="u00007")
+    assert not set(after["item"]) & set(before["item"][:2])
+    assert after["score"][:10] != before["score"][2:12]
+    told = rec.explain_for(before["item"][:2], after["item"][0], user="u00007")
+    assert told.user == "u00007"
+    assert len(told.parts) == len(mine) + 2
+    assert told.score == after["score"][0]
+
+
+def test_popularity_tells_a_stranger_what_it_tells_everybody(films: Dataset, fitted_to: dict[str, Recommender]) -> None:
+    rec = fitted_to["popularity"]
+    degrees = films.train.item_degrees
+    order = sorted(range(160), key=lambda item: (-degrees[item], item))
+    table = rec.recommend_for(films.items.texts[:2], 5, exclude_seen=False)
+    assert table["item"] == [films.items.texts[item] for item in order[:5]]
+    assert table["score"] == [float(degrees[item]) for item in order[:5]]
+    told = rec.explain("u00000", films.items.texts[order[0]])
+    assert told.text().endswith(f": {degrees[order[0]]} of 150 people like you liked it too.")
+
+
+def test_a_random_order_explains_nothing_and_knows_no_stranger(fitted_to: dict[str, Recommender]) -> None:
+    with pytest.raises(DataError, match=r"model random has no graph to fold a new user or item into; train one"):
+        fitted_to["random"].recommend_for(["i00001"])
+    with pytest.raises(DataError, match="cannot be split exactly"):
+        fitted_to["random"].explain("u00000", "i00001")
+
+
+# -- likeness, and what needs embeddings ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", BY_ITEMS)
+def test_items_are_like_those_that_they_speak_for(model: str, fitted_to: dict[str, Recommender]) -> None:
+    rec = fitted_to[model]
+    W = rec.snapshot.ranking
+    assert isinstance(W, Matrix)
+    row = W.total(np.array([5]))
+    row[5] = 0
+    order = [item for item in np.argsort(-row, kind="stable").tolist() if row[item] > 0]
+    table = rec.similar_items("i00005", 160)
+    assert table["item"] == [rec.snapshot.items.texts[item] for item in order]
+    assert table["score"] == row[order].tolist()
+    assert table.notes == (
+        f"160 were asked for, but as few as {len(order)} are left to recommend; the list is shorter.",
+    )
+
+
+@pytest.mark.parametrize("model", BY_ITEMS)
+def test_what_needs_embeddings_is_refused_in_one_sentence(
+    model: str, fitted_to: dict[str, Recommender], tmp_path: Path
+) -> None:
+    rec = fitted_to[model]
+    with pytest.raises(DataError, match=f"model {model} weighs items by items and has no embeddings"):
+        rec.similar_users("u00001")
+    for kind in ("npy", "parquet"):
+        with pytest.raises(DataError, match="has no embeddings"):
+            export(rec.snapshot, tmp_path / kind, kind)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DataError, match="no graph to fold a new user or item"):
+        rec.audience_for(["u00001"])
+    assert export(rec.snapshot, tmp_path / "rec.dgcf")["dim"] is None
+
+
+@pytest.mark.parametrize("model", ["popularity", "random", "ials"])
+def test_embeddings_are_compared_and_exported(model: str, fitted_to: dict[str, Recommender], tmp_path: Path) -> None:
+    rec = fitted_to[model]
+    assert len(rec.similar_items("i00005", 3)) == len(rec.similar_users("u00005", 3)) == 3
+    export(rec.snapshot, tmp_path / "rows")
+    np.testing.assert_array_equal(np.load(tmp_path / "rows" / "items.npy"), rec.snapshot.item_rows)
+
+
+# -- the artefact ---------------------------------------------------------------------------------------------------
+
+
+def test_what_needs_no_newer_format_is_written_in_the_old_one(
+    films: Dataset, fitted_to: dict[str, Recommender], tmp_path: Path
+) -> None:
+    """So a dgcf that knew no item weights still reads embeddings."""
+    formats = {}
+    for model, rec in fitted_to.items():
+        rec.save(tmp_path / model)
+        formats[model] = (tmp_path / model / "manifest.json").read_text().partition('"format": ')[2][0]
+    assert formats == {"ease": "2", "item-knn": "2", "ials": "1", "popularity": "1", "random": "1"}
+
+
+@pytest.mark.parametrize(
+    ("model", "damage"), [*((m, d) for m in BY_ITEMS for d in ("shape", "dtype", "nan")), ("item-knn", "indices")]
+)
+def test_damaged_weights_are_refused(
+    model: str, damage: str, fitted_to: dict[str, Recommender], tmp_path: Path
+) -> None:
+    snapshot = fitted_to[model].snapshot
+    assert isinstance(snapshot.ranking, Matrix)
+    arrays = {name: array.copy() for name, array in snapshot.ranking.arrays().items()}
+    if damage == "shape":
+        arrays["values"] = arrays["values"][:-1]
+    elif damage == "dtype":
+        arrays["values"] = arrays["values"].astype(np.float64)
+    elif damage == "nan":
+        arrays["values"].flat[0] = np.nan
+    else:
+        arrays["indices"][0] = 160
+    path = lied(snapshot, tmp_path, "weights.safetensors", encode(arrays))
+    with pytest.raises(ArtifactError, match="is damaged or not a recommender"):
+        load(path)
+
+
+def test_isolated_users_and_items() -> None:
+    """Somebody without a training pair gets an answer, and an item that nobody has can be asked about."""
+    data = random_dataset(9, 11, seed=2, density=0.15)
+    alone = int(np.flatnonzero(data.train.user_degrees == 0)[0])
+    unmet = int(np.flatnonzero(data.train.item_degrees == 0)[0])
+    for model in AT_ONCE:
+        rec = recommender(model, data)
+        assert len(rec.recommend(alone, 3, exclude_seen=False)) == 3
+        if model in EXPLAINED:
+            assert rec.explain(alone, 0).residual == 0
+            with pytest.raises(DataError, match="nobody had any of these items in training"):
+                rec.recommend_for([unmet])
+
+
+def test_ranking_by_weights_holds_a_block_of_scores_and_no_more() -> None:
+    """2,000 users and 20,000 items: all their scores would be 320 MB."""
+    pairs = Pairs.from_indices(np.arange(2000), np.arange(2000) * 10, 2000, 20_000)
+    others = np.roll(np.arange(20_000, dtype=np.int32), 1)
+    weights = SparseRows(np.arange(20_001), others, np.ones(20_000, np.float32), 20_000)
+    tracemalloc.start()
+    ranked = rank(WeightCatalogue(weights), pairs, pairs, 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 120e6
+    assert ranked.item_idx[5, 0] == others[50]
+
+
+def test_an_artefact_of_before_item_weights_still_loads(fitted_to: dict[str, Recommender], tmp_path: Path) -> None:
+    rec = fitted_to["popularity"]
+    about = json.loads((rec.save(tmp_path / "now") / "about.json").read_text())
+    del about["least_squares"]
+    old = lied(rec.snapshot, tmp_path, "about.json", json.dumps(about).encode())
+    assert load(old).recommend("u00003", 5) == rec.recommend("u00003", 5)
