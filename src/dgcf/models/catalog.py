@@ -73,7 +73,12 @@ CATALOG: Mapping[str, Entry] = {
         Entry("lightgcn", LightGCN, LightGCNConfig(), "propagation over the user–item graph alone"),
         Entry("bpr-mf", MatrixFactorisation, MatrixFactorisationConfig(), "matrix factorisation, no graph"),
         Entry("gcn", GCN, GCNConfig(), "graph convolutions with weights and loops, the last layer alone"),
-        Entry("gcn-jk", GCN, GCNConfig(readout="concat"), "GCN with jumping knowledge: its layers side by side"),
+        Entry(
+            "gcn-jk",
+            GCN,
+            GCNConfig(readout="concat", message_dropout=0.3),
+            "GCN with jumping knowledge: its layers side by side",
+        ),
         Entry("gc-mc", GCMC, GCMCConfig(), "a graph convolution and a dense layer for each hop"),
         Entry("ngcf", NGCF, NGCFConfig(), "messages that also say what a node and its neighbour have in common"),
         Entry("sgc", SGC, SGCConfig(), "simplified GCN: powers of the graph and one weight matrix"),

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from dgcf.config import OneOf, tuned
 from dgcf.graph import PropagationSpec
 from dgcf.graph.spectral import spectral_memory
 from dgcf.models.weighted import Activation, LayerReadout, Thin, WeightedConfig, WeightedModel
@@ -22,7 +23,7 @@ class SpectralCFConfig(WeightedConfig):
     """σ: ``sigmoid`` as in the original, and by far the best; ``leaky-relu``, ``relu``, ``tanh`` or ``none``."""
     bias: bool = False
     """Whether every weight matrix has a bias (the original has none)."""
-    frequencies: int | Literal["all"] = "all"
+    frequencies: int | Literal["all"] = tuned("all", OneOf(("all", 32, 64, 128)))
     """How many of the Laplacian's lowest frequencies pass; ``all`` needs no decomposition."""
     instead: ClassVar[str] = (
         "ask for fewer with --set frequencies=…, or for frequencies=all, which needs no decomposition"
