@@ -34,6 +34,8 @@ def test_only_what_has_an_effect_is_searched() -> None:
     assert names("bpr-mf", loss="softmax") == {"dim", "temperature", *loop}
     assert names("bpr-mf", loss="directau") == {"dim", "uniformity", *loop}
     assert names("dgcf") == {"dim", "layers", "edge_dropout", *loop}
+    assert names("sage") == {"dim", "layers", "message_dropout", *loop}
+    assert names("sage", fanout="all") == {"dim", "layers", "message_dropout", "edge_dropout", *loop}
     assert names("ease") == {"l2"}
     assert names("popularity") == set()
 

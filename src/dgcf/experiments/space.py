@@ -24,7 +24,7 @@ def space_of(recipe: Recipe) -> Spaces:
     found = {**search_space(recipe.model), **search_space(recipe.train)}
     idle = {name for objective in OBJECTIVES.values() for name in objective.settings}
     idle -= set(recipe.train.objective.settings)
-    if recipe.model.spec() is None:  # no graph, no edges to drop
+    if recipe.model.spec() is None or not getattr(recipe.model, "drops_edges", True):
         idle.add("edge_dropout")
     return {name: space for name, space in found.items() if name not in idle}
 

@@ -35,6 +35,11 @@ class SAGEConfig(WeightedConfig):
         else:
             require_one_of("fanout", self.fanout, ("all",))
 
+    @property
+    def drops_edges(self) -> bool:
+        """Where neighbours are drawn, no edge is left to drop."""
+        return self.fanout == "all"
+
 
 class SAGE(WeightedModel):
     """GraphSAGE (Hamilton et al., NeurIPS 2017) with mean aggregation, as PinSage (Ying et al., KDD 2018) uses it.
