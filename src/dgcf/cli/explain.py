@@ -35,7 +35,8 @@ def explain(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Split a score over the user's own items, over similar users and over the user's own prior, and by layer.
+    """Split a score over the user's own items, over similar users and over the user's own prior, and by layer. A model
+    that knows people by their items alone (ease, item-knn, ials) has reasons of the first kind only.
 
     Example: `dgcf explain runs/ml-100k-dgcf-seed0 --user 196 --item "Fargo" --plot`
     """

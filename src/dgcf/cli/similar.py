@@ -23,7 +23,8 @@ def similar(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the nearest neighbours of an item or of a user, by the cosine of their embeddings.
+    """Show the nearest neighbours of an item or of a user, by the cosine of their embeddings; for a model that weighs
+    items by items (ease, item-knn), the items that an item speaks for most.
 
     Example: `dgcf similar runs/ml-100k-dgcf-seed0 --item "Star Wars"`
     """

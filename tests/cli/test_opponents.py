@@ -1,0 +1,105 @@
+"""Models that are solved at once, from the command line: the same verbs, the same fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from dgcf.cli import application
+from dgcf.data.synthetic import planted
+from dgcf.models import CATALOG
+
+Json = Callable[..., dict[str, Any]]
+AT_ONCE = [name for name, found in CATALOG.items() if found.at_once]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return planted(n_users=80, n_items=90).save(tmp_path_factory.mktemp("data") / "films")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+
+
+def invoke(*words: str | Path) -> dict[str, Any]:
+    done = CliRunner().invoke(application(), [*map(str, words), "--json"])
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
+
+
+def refusal(*words: str | Path) -> str:
+    """The one sentence with which a verb refuses."""
+    done = CliRunner().invoke(application(), [*map(str, words)])
+    assert done.exit_code != 0
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_ease_from_training_to_reasons_in_real_processes(dgcf_json: Json, data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    told = dgcf_json("train", data, "--model", "ease", "--set", "l2=20", "--out", run)
+    assert (told["model"], told["epochs"], told["best_epoch"]) == ("ease", 1, 1)
+    assert json.loads((run / "run.json").read_text())["settings"] == {"l2": 20}
+    measured = dgcf_json("evaluate", run)
+    assert measured["recall@20"] == told["test"]["recall@20"]
+    rows = dgcf_json("recommend", run, "--user", "u00003", "-k", "3", "--why")["recommendations"]
+    assert all("because you liked" in row["why"] for row in rows)
+    why = dgcf_json("explain", run, "--user", "u00003", "--item", rows[0]["item"])
+    assert sum(part["value"] for part in why["parts"]) == pytest.approx(rows[0]["score"], rel=1e-12)
+    assert why["by_kind"] == {"item": pytest.approx(rows[0]["score"]), "user": 0.0, "prior": 0.0}
+    assert dgcf_json("train", "--resume", run)["test"] == told["test"]
+
+
+@pytest.mark.parametrize("model", AT_ONCE)
+def test_every_verb_takes_every_model(model: str, data: Path, tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    told = invoke("train", data, "--model", model, "--out", run)
+    assert (told["epochs"], told["best_epoch"], told["users_evaluated"]) == (1, 1, 80)
+    invoke("train", data, "--model", "popularity", "--out", other)
+    pair = invoke("compare", run, other)
+    assert pair["comparisons"][0]["first"] == told["test"]["recall@20"]
+    assert len(invoke("recommend", run, "--user", "u00003", "-k", "4")["recommendations"]) == 4
+    assert len(invoke("similar", run, "--item", "i00003", "-k", "2")["similar"]) == 2
+    invoke("recommend", run, "--all", "-k", "3", "--out", tmp_path / "all.csv")
+    assert duckdb.sql(f"SELECT count(*) FROM read_csv('{tmp_path / 'all.csv'}')").fetchall() == [(240,)]
+    invoke("export", run, "--out", tmp_path / "rec.dgcf")
+    again = invoke("recommend", tmp_path / "rec.dgcf", "--user", "u00003", "-k", "4")
+    assert again == invoke("recommend", run, "--user", "u00003", "-k", "4")
+
+
+def test_several_seeds_are_told_together(data: Path, tmp_path: Path) -> None:
+    told = invoke("train", data, "--model", "random", "--seeds", "3", "--out", tmp_path / "runs")
+    assert told["seeds"] == [0, 1, 2]
+    assert len({run["test"]["recall@20"] for run in told["runs"]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--set", "learning_rate=0.1"), "model ease is solved at once, not trained in epochs, so it has no setting"),
+        (("--set", "l3=1"), "model ease has no setting 'l3'; did you mean 'l2'?"),
+        (("--set", "l2=0"), "l2 is 0"),
+        (("--set", "l2=high"), "l2 of model ease is 'high', expected number"),
+    ],
+)
+def test_what_ease_cannot_have_is_refused(data: Path, tmp_path: Path, words: Any, sentence: str) -> None:
+    assert sentence in refusal("train", data, "--model", "ease", *words, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_gates_are_asked_of_models_that_have_them(data: Path, tmp_path: Path) -> None:
+    invoke("train", data, "--model", "item-knn", "--out", tmp_path / "run")
+    assert "this model has no gates to look at" in refusal("evaluate", tmp_path / "run", "--gates")
