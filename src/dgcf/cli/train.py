@@ -38,6 +38,9 @@ def train_model(
     mask: Annotated[str, typer.Option(help="Items hidden in the test ranking: train, or train+validation.")] = "train",
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder.", show_default="runs/…")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.", show_default=False)] = None,
+    track: Annotated[
+        list[str] | None, typer.Option(help="Also tell tensorboard or mlflow how it goes; repeatable.")
+    ] = None,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between two checkpoints.")] = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -52,16 +55,15 @@ def train_model(
     filed = read_toml(config) if config else {}
     model, preset = (_once(config, filed, name, said) for name, said in (("model", model), ("preset", preset)))
     given = {**filed, **parse_settings(settings or [])}
+    how = training.How(device, mask, save_every, tuple(track or []))
     if resume is not None:
         if seeds > 1 or folder is not None:
             raise ConfigError("--resume goes on with one run in its own folder; leave out --seeds and --out.")
-        results = [training.resume(resume, data, model, preset, given, seed, device, mask, save_every)]
+        results = [training.resume(resume, data, model, preset, given, seed, how)]
     else:
         if data is None:
             raise ConfigError("there is nothing to train on; name a dataset, such as deoscirec/ml-100k.")
-        results = training.start(
-            data, model or "dgcf", preset or "paper", given, (seed or 0, seeds), device, mask, folder, save_every
-        )
+        results = training.start(data, model or "dgcf", preset or "paper", given, (seed or 0, seeds), folder, how)
     emit(training.together(results), as_json, lambda: training.draw(results))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,23 @@ from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.evaluate.metrics import parse_metric
 from dgcf.evaluate.validation import validator
 from dgcf.train import EpochReport, Observer, PlainLines, Recipe, Run, Trained, Validate, pick_device, resolve, train
+from dgcf.train.observer import Several
+from dgcf.train.track import refuse_unknown_trackers, tracked
 
 
 def _load(source: str) -> Dataset:
     with progress(f"reading {source}"):
         return load(source, say=say)
+
+
+@dataclass(frozen=True)
+class How:
+    """What does not change the trained model: where, how often it is saved, who else is told, and the test's mask."""
+
+    device: str
+    mask: str
+    save_every: float
+    track: tuple[str, ...] = ()
 
 
 def start(
@@ -31,17 +44,16 @@ def start(
     preset: str,
     given: dict[str, Any],
     seeds: tuple[int, int],
-    device: str,
-    mask: str,
     folder: Path | None,
-    save_every: float,
+    how: How,
 ) -> list[dict[str, Any]]:
     """Train ``seeds[1]`` new runs with the seeds from ``seeds[0]`` on."""
     dataset = _load(data)
     recipe = resolve(model, dataset=dataset.name, preset=preset, settings=given)
     source = str(Path(data).resolve()) if Path(data).exists() else data
-    place = str(pick_device(device))
-    _test_of(dataset, recipe, mask)  # a wrong mask is refused now, not after hours of training
+    place = str(pick_device(how.device))
+    refuse_unknown_trackers(how.track)
+    _test_of(dataset, recipe, how.mask)  # a wrong mask is refused now, not after hours of training
     wanted = range(seeds[0], seeds[0] + seeds[1])
     paths = {seed: _folder(folder, dataset, recipe, seed, seeds[1]) for seed in wanted}
     for path in paths.values():
@@ -50,7 +62,7 @@ def start(
     for seed, path in paths.items():
         run = Run.create(path, dataset, recipe, seed=seed, device=place, source=source)
         try:
-            results.append(_train(run, dataset, recipe, device, mask, save_every))
+            results.append(_train(run, dataset, recipe, how))
         except DgcfError:
             if not run.has_checkpoint:  # it never began: its folder would only stand in the way of the next try
                 shutil.rmtree(run.path)
@@ -65,9 +77,7 @@ def resume(
     preset: str | None,
     given: dict[str, Any],
     seed: int | None,
-    device: str,
-    mask: str,
-    save_every: float,
+    how: How,
 ) -> dict[str, Any]:
     """Go on with a run as it began; what is said again must be what was said then."""
     run = Run.open(folder)
@@ -80,20 +90,27 @@ def resume(
         settings={**(run.about["settings"] if same else {}), **given},
     )
     run.refuse_changes(dataset, wanted, seed)
-    _test_of(dataset, run.recipe, mask)
-    return _train(run, dataset, run.recipe, device, mask, save_every)
+    _test_of(dataset, run.recipe, how.mask)
+    return _train(run, dataset, run.recipe, how)
 
 
-def _train(run: Run, dataset: Dataset, recipe: Recipe, device: str, mask: str, save_every: float) -> dict[str, Any]:
-    run.autosave = save_every
+def _train(run: Run, dataset: Dataset, recipe: Recipe, how: How) -> dict[str, Any]:
+    run.autosave = how.save_every
     say(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
-    with observer() as watching:
-        trained = train(dataset, recipe, seed=run.seed, device=device, validate=validate, observer=watching, run=run)
-    if trained.interrupted:
-        say(f"{trained.reason}; saved. Go on with: dgcf train --resume {run.path}")
-        raise typer.Exit(130)
-    return summary(trained, dataset, mask, validate)
+    with tracked(how.track, run, note=say) as trackers:
+        with observer() as watching:
+            told = Several(watching, *trackers)
+            trained = train(
+                dataset, recipe, seed=run.seed, device=how.device, validate=validate, observer=told, run=run
+            )
+        if trained.interrupted:
+            say(f"{trained.reason}; saved. Go on with: dgcf train --resume {run.path}")
+            raise typer.Exit(130)
+        result = summary(trained, dataset, how.mask, validate)
+        for tracker in trackers:
+            tracker.measured("test", result["test"], trained.best_epoch)
+    return result
 
 
 def _test_of(dataset: Dataset, recipe: Recipe, mask: str) -> Evaluator | None:
