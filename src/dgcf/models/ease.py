@@ -66,7 +66,8 @@ class EASE(AtOnceModel):
     def _inverse(self, gram: NDArray[np.float64]) -> Tensor:
         """``(G + λ I)⁻¹`` by Cholesky, written over G."""
         gram.flat[:: len(gram) + 1] += self.config.l2
-        # G is symmetric: transposed it is the same matrix, in the order that LAPACK works on in place.
+        # G is symmetric: transposed it is the same matrix, in the order that LAPACK works on in place. Torch's, because
+        # the one in SciPy's wheels (OpenBLAS, several threads) dies of a segmentation fault from 20,000 items on.
         matrix, failed = torch.from_numpy(gram).T, torch.zeros((), dtype=torch.int32)
         torch.linalg.cholesky_ex(matrix, out=(matrix, failed))
         if failed:
