@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import pytest
-from typer.testing import CliRunner
 
-from dgcf.cli import application
 from dgcf.config import Between, OneOf, explanations, parameters, tuned
 from dgcf.models.catalog import CATALOG
 from dgcf.train.config import TrainConfig
+from tests.conftest import Run
 
 
-def told(*words: str) -> str:
-    done = CliRunner().invoke(application(), ["models", *words], env={"COLUMNS": "200"})
-    assert done.exit_code == 0, done.stderr
-    return str(done.stdout)
+@pytest.fixture
+def told(dgcf: Run) -> Callable[..., str]:
+    """What a wide terminal shows; a process of its own, since the width is asked for once in each."""
+
+    def shown(*words: str) -> str:
+        done = dgcf("models", *words, env={**os.environ, "COLUMNS": "200"})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return shown
 
 
 def test_everything_in_the_catalogue_is_listed_and_explained(dgcf_json: Callable[..., dict[str, Any]]) -> None:
@@ -38,7 +44,7 @@ def test_everything_in_the_catalogue_is_listed_and_explained(dgcf_json: Callable
     assert all(len(one["about"]) > 10 for one in found["training"])
 
 
-def test_one_model_is_shown_with_its_settings_and_those_of_the_loop() -> None:
+def test_one_model_is_shown_with_its_settings_and_those_of_the_loop(told: Callable[..., str]) -> None:
     shown = told("dgcf")
     for name in (*CATALOG["dgcf"].keys, *(field.name for field in fields(TrainConfig))):
         assert f" {name} " in shown
@@ -46,7 +52,8 @@ def test_one_model_is_shown_with_its_settings_and_those_of_the_loop() -> None:
     assert "0.0001 … 0.01 (log)" in shown
     assert "learning_rate" not in told("popularity")
     assert json.loads(told("popularity", "--json"))["training"] == []
-    assert all(name in told() for name in CATALOG)
+    listed = told()
+    assert all(name in listed for name in CATALOG)
 
 
 def test_an_unknown_model_is_refused_with_the_nearest(refused: Callable[..., str]) -> None:
