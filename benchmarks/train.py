@@ -1,11 +1,13 @@
-"""One epoch of LightGCN on ML-100K 80/20, ours against RecBole's and PyG's: d 64, batch 2048, 3 layers, one thread.
+"""One epoch of LightGCN, ours against RecBole's and PyG's, and our DGCF beside them: d 64, batch 2048, 3 layers.
 
-    python -m benchmarks.train --recbole PYTHON --pyg PYTHON [--rounds 3] [--epochs 5]
+    python -m benchmarks.train --recbole PYTHON --pyg PYTHON [--data ml-100k|deoscirec/ml-1m] [--threads 2]
+                               [--rounds 5] [--epochs 3]
 
-Each peer runs in its own environment (``PYTHON`` is that environment's interpreter, with the same torch), each round
-in a process of its own; the contestants alternate. An epoch is what each of them calls one: drawing the negatives,
-forward, backward and Adam. In PyG the loop is the user's: here it is the one of its example, favourably to it with a
-graph that is normalised once and kept as CSR, and with negatives that may be positives.
+Each peer runs in its own environment (``PYTHON`` is that environment's interpreter, with the same torch; ``peers/`` has
+what to install there), each round in a process of its own; the contestants alternate. An epoch is what each of them
+calls one: drawing the negatives, forward, backward and Adam. In PyG the loop is the user's: here it is the one of its
+example, favourably to it with a graph that is normalised once and kept as CSR, and with negatives that may be
+positives. DGCF has the paper's filter for the dataset and its drop-edge of 0.1. Peak memory is the process's own.
 """
 
 from __future__ import annotations
@@ -23,21 +25,24 @@ import numpy as np
 from benchmarks.measure import hardware, markdown, median
 from dgcf.data import load
 from dgcf.random import permutation
+from dgcf.train.presets import DGCF_BY_DATASET, family_of
 
 OURS = """
 import sys, time
 import numpy as np, torch
-torch.set_num_threads(1)
+torch.set_num_threads(int(sys.argv[2]))
 from dgcf.data.pairs import Pairs
 from dgcf.graph import build_propagation
-from dgcf.models import LightGCN, LightGCNConfig
+from dgcf.models import entry
 from dgcf.train import TrainConfig, Trainer
+from dataclasses import replace
 users, items = np.load(sys.argv[1] + "/train.npy")
 pairs = Pairs.from_indices(users, items, users.max() + 1, items.max() + 1)
-config = LightGCNConfig(dim=64, layers=3)
-model = LightGCN(pairs.n_users, pairs.n_items, config)
+found = entry("{model}")
+config = replace(found.config, dim=64, layers=3, **{more})
+model = found.build(pairs.n_users, pairs.n_items, config)
 trainer = Trainer(model, build_propagation(pairs.to_scipy(), config.spec()), pairs,
-                  TrainConfig(batch_size=2048, l2=1e-4, epochs=10**6))
+                  TrainConfig(batch_size=2048, l2=1e-4, epochs=10**6, edge_dropout={drop}))
 def epoch():
     assert trainer._train_epoch()
 """
@@ -46,7 +51,7 @@ RECBOLE = """
 import sys, time, warnings
 warnings.filterwarnings("ignore")
 import torch
-torch.set_num_threads(1)
+torch.set_num_threads(int(sys.argv[2]))
 from recbole.config import Config
 from recbole.data import create_dataset, data_preparation
 from recbole.model.general_recommender import LightGCN
@@ -73,7 +78,7 @@ PYG = """
 import sys, time, warnings
 warnings.filterwarnings("ignore")
 import numpy as np, torch
-torch.set_num_threads(1)
+torch.set_num_threads(int(sys.argv[2]))
 from torch_geometric.nn import LightGCN
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 users, items = torch.from_numpy(np.load(sys.argv[1] + "/train.npy"))
@@ -103,57 +108,77 @@ for _ in range(int({epochs})):
     started = time.perf_counter()
     epoch()
     seconds.append(time.perf_counter() - started)
-print(json.dumps({{"seconds": sorted(seconds)[len(seconds) // 2], "torch": torch.__version__}}))
+# The system's own count of this program: getrusage would also count the parent that it was forked from.
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+print(json.dumps({{"seconds": sorted(seconds)[len(seconds) // 2], "peak_mb": int(peak) / 1024}}))
 """
 
 
-def write_data(folder: Path) -> None:
-    """80 % of the raw ratings as training pairs, as an array and as RecBole's files."""
-    raw = load("ml-100k")
-    pairs = raw.train.union(raw.validation, raw.test)
+def write_data(name: str, folder: Path) -> None:
+    """The training pairs (of raw ratings, 80 % of them) as an array and as RecBole's files."""
+    dataset = load(name)
+    pairs = dataset.train
+    if "/" not in name:
+        pairs = pairs.union(dataset.validation, dataset.test)
     order = permutation(0, "benchmark/split", len(pairs))
     users, items = pairs.user_idx[order], pairs.indices[order].astype(np.int64)
-    cut = len(order) * 8 // 10
+    cut = len(order) if "/" in name else len(order) * 8 // 10
     np.save(folder / "train.npy", np.stack([users[:cut], items[:cut]]))
     (folder / "ml").mkdir()
-    for name, part in (("train", slice(0, cut)), ("valid", slice(cut, cut + 100)), ("test", slice(cut + 100, None))):
-        lines = [f"{user}\t{item}" for user, item in zip(users[part], items[part], strict=True)]
-        (folder / "ml" / f"ml.{name}.inter").write_text("\n".join(["user_id:token\titem_id:token", *lines]))
+    for part, rows in (("train", slice(0, cut)), ("valid", slice(0, 100)), ("test", slice(100, 200))):
+        lines = [f"{user}\t{item}" for user, item in zip(users[rows], items[rows], strict=True)]
+        (folder / "ml" / f"ml.{part}.inter").write_text("\n".join(["user_id:token\titem_id:token", *lines]))
 
 
-def epoch_seconds(python: str, code: str, folder: Path, epochs: int) -> float:
+def one_round(python: str, code: str, folder: Path, threads: int, epochs: int) -> dict[str, float]:
+    """Median seconds of an epoch after one to warm up, and the peak memory, of a new process."""
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
     done = subprocess.run(
-        [python, "-c", code + TIMED.format(epochs=epochs), str(folder)],
+        [python, "-c", code + TIMED.format(epochs=epochs), str(folder), str(threads)],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        env={**os.environ, **limits},
         cwd=folder if python != sys.executable else None,
     )
     if done.returncode:
         raise SystemExit(f"a benchmark process failed:\n{done.stderr}")
-    return float(json.loads(done.stdout.strip().splitlines()[-1])["seconds"])
+    result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recbole", help="the interpreter of an environment with recbole 1.2.1")
     parser.add_argument("--pyg", help="the interpreter of an environment with torch_geometric")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=5)
-    words = parser.parse_args()
-    contestants = {"dgcf": (sys.executable, OURS), "RecBole": (words.recbole, RECBOLE), "PyG (CSR)": (words.pyg, PYG)}
+    parser.add_argument("--data", default="ml-100k", help="a dataset's name")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
+    asked = parser.parse_args()
+    filtered = {"epsilon": DGCF_BY_DATASET[family_of(asked.data)]["epsilon"]}
+    contestants = {
+        "dgcf: LightGCN": (sys.executable, OURS.format(model="lightgcn", more={}, drop=0.0)),
+        "dgcf: DGCF": (sys.executable, OURS.format(model="dgcf", more=filtered, drop=0.1)),
+        "RecBole: LightGCN": (asked.recbole, RECBOLE),
+        "PyG: LightGCN (CSR)": (asked.pyg, PYG),
+    }
     present = {name: (python, code) for name, (python, code) in contestants.items() if python}
-    seconds: dict[str, list[float]] = {name: [] for name in present}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in present}
     with tempfile.TemporaryDirectory() as temporary:
-        write_data(Path(temporary))
-        for _ in range(words.rounds):
+        write_data(asked.data, Path(temporary))
+        for _ in range(asked.rounds):
             for name, (python, code) in present.items():
-                seconds[name].append(epoch_seconds(python, code, Path(temporary), words.epochs))
-    ours = median(seconds["dgcf"])
-    rows = [[name, f"{median(times):.3f}", f"{median(times) / ours:.1f}"] for name, times in seconds.items()]
-    print(f"{hardware()}; median of {words.rounds} rounds of {words.epochs} epochs")
-    print(markdown(["LightGCN", "s/epoch", "times ours"], rows))
+                found[name].append(one_round(python, code, Path(temporary), asked.threads, asked.epochs))
+    seconds = {name: median([one["seconds"] for one in rounds]) for name, rounds in found.items()}
+    peaks = {name: max(one["peak_mb"] for one in rounds) for name, rounds in found.items()}
+    light, deep = (seconds[f"dgcf: {model}"] for model in ("LightGCN", "DGCF"))
+    rows = [
+        [name, f"{time:.3f}", f"{time / light:.1f}", f"{time / deep:.1f}", f"{peaks[name]:.0f}"]
+        for name, time in seconds.items()
+    ]
+    print(f"{asked.data}, {asked.threads} thread(s); {hardware()}; median of {asked.rounds} × {asked.epochs} epochs")
+    print(markdown(["", "s/epoch", "times our LightGCN", "times our DGCF", "peak MB"], rows))
 
 
 if __name__ == "__main__":
