@@ -1,7 +1,7 @@
 """Tuning processes to be killed: ``python -m tests.experiments.killable_study DATASET TRIALS FOLDER``, forked as asked.
 
 For every line on stdin a child is forked, after the imports, that works on the study; it prints ``ready PID`` before
-its first trial, and the parent prints ``ended STATUS`` when the child is gone.
+its first trial and ``epoch`` after every epoch, and the parent prints ``ended STATUS`` when the child is gone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from dgcf.data.dataset import Dataset
 from dgcf.experiments.search import Search, search_for
 from dgcf.experiments.tune import Watcher, tune
+from dgcf.train import EpochReport
 
 SETTINGS = {"batch_size": 128, "epochs": 20, "min_epochs": 4, "evaluate_every": 2, "patience": 3}
 
@@ -24,11 +25,14 @@ def small_search(dataset: Dataset, out: Path) -> Search:
     return search_for(dataset, "bpr-mf", preset="plain", settings=SETTINGS, seed=3, out=out)
 
 
-class Ready(Watcher):
-    """Says so when the first trial is about to begin."""
+class Loud(Watcher):
+    """Says when the first trial is about to begin, and when an epoch is done."""
 
     def began(self, done: int, wanted: int | None) -> None:
         print(f"ready {os.getpid()}", flush=True)
+
+    def epoch_ended(self, trial: int, report: EpochReport) -> None:
+        print("epoch", flush=True)
 
 
 def main(data: str, trials: str, folder: str) -> None:
@@ -40,7 +44,7 @@ def main(data: str, trials: str, folder: str) -> None:
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:
-            tune(search, trials=int(trials), device="cpu", save_every=0.02, watcher=Ready())
+            tune(search, trials=int(trials), device="cpu", save_every=0.02, watcher=Loud())
             os._exit(0)
         print(f"ended {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
 
