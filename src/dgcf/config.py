@@ -142,7 +142,7 @@ def refuse_unknown(settings: Iterable[str], known: Iterable[str], whose: str) ->
     names = sorted(known)
     for key in settings:
         if key not in names:
-            hint = did_you_mean(key, names) or f"; it has {', '.join(names)}."
+            hint = did_you_mean(key, names) or f"; it has {', '.join(names) or 'none'}."
             raise ConfigError(f"{whose} has no setting {key!r}{hint}")
 
 

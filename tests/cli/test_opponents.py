@@ -72,7 +72,8 @@ def test_every_verb_takes_every_model(model: str, data: Path, tmp_path: Path) ->
     pair = invoke("compare", run, other)
     assert pair["comparisons"][0]["first"] == told["test"]["recall@20"]
     assert len(invoke("recommend", run, "--user", "u00003", "-k", "4")["recommendations"]) == 4
-    assert len(invoke("similar", run, "--item", "i00003", "-k", "2")["similar"]) == 2
+    if model != "popularity":
+        assert len(invoke("similar", run, "--item", "i00003", "-k", "2")["similar"]) == 2
     invoke("recommend", run, "--all", "-k", "3", "--out", tmp_path / "all.csv")
     assert duckdb.sql(f"SELECT count(*) FROM read_csv('{tmp_path / 'all.csv'}')").fetchall() == [(240,)]
     invoke("export", run, "--out", tmp_path / "rec.dgcf")
@@ -103,3 +104,11 @@ def test_what_ease_cannot_have_is_refused(data: Path, tmp_path: Path, words: Any
 def test_gates_are_asked_of_models_that_have_them(data: Path, tmp_path: Path) -> None:
     invoke("train", data, "--model", "item-knn", "--out", tmp_path / "run")
     assert "this model has no gates to look at" in refusal("evaluate", tmp_path / "run", "--gates")
+
+
+def test_what_ials_cannot_solve_is_refused_in_one_sentence_and_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    words = ["train", data, "--model", "ials", "--set", "alpha=1e9", "--set", "regularization=1e-9"]
+    done = CliRunner().invoke(application(), [*map(str, words), "--out", str(tmp_path / "run")])
+    assert done.exit_code != 0
+    assert "iALS found no solution in float32; raise regularization or lower alpha" in done.stderr
+    assert list(tmp_path.iterdir()) == []

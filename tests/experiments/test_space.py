@@ -36,6 +36,7 @@ def test_only_what_has_an_effect_is_searched() -> None:
     assert names("dgcf") == {"dim", "layers", "edge_dropout", *loop}
     assert names("sage") == {"dim", "layers", "message_dropout", *loop}
     assert names("sage", fanout="all") == {"dim", "layers", "message_dropout", "edge_dropout", *loop}
+    assert "edge_dropout" not in names("spectralcf")  # some of the frequencies that it tries have no edges
     assert names("ease") == {"l2"}
     assert names("popularity") == set()
 

@@ -37,9 +37,9 @@ def test_a_model_that_ranks_otherwise_keeps_ranking_and_claims_nothing_more() ->
     other = Embeddings(users, torch.arange(dataset.n_items * 4).reshape(-1, 4).float())
     rec = Recommender.of(capture(model, propagation, other, dataset, recipe, {}))
     assert rec.recommend(0, 3, exclude_seen=False)["item"] == [10, 9, 8]
-    with pytest.raises(DataError, match="no graph to fold"):
+    with pytest.raises(DataError, match="are not sums over layers"):
         rec.explain(0, 0)
-    with pytest.raises(DataError, match="no graph to fold"):
+    with pytest.raises(DataError, match="cannot fold in"):
         rec.recommend_for([0])
 
 
@@ -55,8 +55,10 @@ def test_a_model_with_weights_ranks_from_a_file_and_is_not_explained(model: str,
     best = int((snapshot.user_rows[0] @ snapshot.item_rows.T).argmax())
     again = load(tmp_path / "model.dgcf")
     assert again.recommend(0, 1, exclude_seen=False)["item"] == [best]
-    with pytest.raises(DataError, match="no graph to fold"):
+    with pytest.raises(DataError, match="cannot fold in"):
         again.recommend_for([0])
+    with pytest.raises(DataError, match="are not sums over layers"):
+        again.explain(0, 0)
 
 
 def test_everything_that_is_known_of_a_user_is_seen() -> None:

@@ -110,13 +110,13 @@ def test_new_items_of_a_known_user_move_its_row_as_the_graph_would() -> None:
 
 
 def test_a_model_without_a_graph_cannot_fold_in() -> None:
-    with pytest.raises(DataError, match="bpr-mf has no graph to fold"):
+    with pytest.raises(DataError, match="bpr-mf cannot fold in"):
         FoldIn(untrained(random_dataset(), "bpr-mf"))
 
 
 def test_a_snapshot_without_layers_cannot_fold_in() -> None:
     bare: Snapshot = replace(untrained(random_dataset()), load_layers=None)
-    with pytest.raises(DataError, match="no graph to fold"):
+    with pytest.raises(DataError, match="cannot fold in"):
         FoldIn(bare)
 
 

@@ -93,6 +93,7 @@ def test_the_number_of_negatives_follows_the_loss() -> None:
         ({"edge_dropout": 1.0}, "edge_dropout is 1.0"),
         ({"temperature": 0.0}, "temperature is 0.0, expected above 0"),
         ({"negatives": 0}, "negatives is 0"),
+        ({"negatives": 2_000_000_000}, "negatives is 2000000000, expected from 1 to 1024"),
         ({"loss": "directau", "negatives": 2}, "negatives is 2, but the loss directau has none"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"loss": "brp"}, "loss of training is 'brp', expected 'bpr', 'bpr-hardest', 'softmax' or 'directau'"),

@@ -88,7 +88,7 @@ def compare_models(
     else:
         _refuse_given({"--data": data}, "is for run folders; name the dataset itself")
         wanted = comparing.Wanted(
-            [word.strip() for word in models.split(",")],
+            [word.strip() for word in models.split(",") if word.strip()],
             preset or "paper",
             settings or [],
             config or [],

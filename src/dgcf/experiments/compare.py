@@ -21,7 +21,7 @@ from dgcf.evaluate.evaluator import Evaluator
 from dgcf.evaluate.metrics import METRICS, parse_metric
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.standings import Standing, Standings, standing, with_comparisons
-from dgcf.models.catalog import entry
+from dgcf.models.catalog import CATALOG, entry
 from dgcf.train import Observer, Recipe, Run, load, pick_device, resolve, train
 from dgcf.train.recipe import TRAIN_KEYS
 
@@ -103,6 +103,8 @@ def _read_configs(configs: Sequence[str], models: Sequence[str]) -> dict[str, di
     found: dict[str, dict[str, Any]] = {}
     for word in configs:
         model, equals, path = word.partition("=")
+        if equals and model in CATALOG and model not in models:
+            raise ConfigError(f"--config {word} is of model {model}; compared are {', '.join(models)}.")
         named = bool(equals) and model in models
         content = read_toml(path if named else word)
         inside = content.pop("model", None)

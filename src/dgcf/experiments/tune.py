@@ -288,7 +288,7 @@ def _outcome(study: Study, search: Search, seconds: float, watcher: Watcher) -> 
     rows = [row for row in study.rows() if row.finished]
     best = best_of(rows)
     if best is None:
-        reason = next((row.reason for row in rows if row.reason), "there was no time for any")
+        reason = next((row.reason for row in rows if row.reason), "there was no time for any; give it more --minutes.")
         raise ConfigError(f"none of {len(rows)} trials was trained to its end: {reason}")
     study.write_table(rows)
     importance = study.importance()

@@ -45,7 +45,7 @@ class LowFrequencies:
         n_nodes = matrix.shape[0]
         if count > n_nodes:
             raise ConfigError(
-                f"{count:,} frequencies were asked for, but a graph of {n_nodes:,} nodes has no more than that; "
+                f"{count:,} frequencies were asked for, but a graph of {n_nodes:,} nodes has {n_nodes:,}; "
                 "ask for fewer, or for all."
             )
         if _by_lanczos(n_nodes, count):

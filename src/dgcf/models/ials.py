@@ -67,11 +67,11 @@ class IALS(SolvedEmbeddings):
             solver.user_factors, solver.item_factors = self._start("users", seed), self._start("items", seed)
             try:
                 solver.fit(pairs.to_scipy(), show_progress=False)
-            except ModelFitError as problem:
+                users = solver.recalculate_user(np.arange(pairs.n_users), pairs.to_scipy())
+            except (ModelFitError, ValueError) as problem:  # not finite, or a matrix that Cholesky cannot take
                 raise ConfigError(
-                    "iALS found no finite solution; raise regularization or lower alpha with --set."
+                    "iALS found no solution in float32; raise regularization or lower alpha with --set."
                 ) from problem
-            users = solver.recalculate_user(np.arange(pairs.n_users), pairs.to_scipy())
         self.users.copy_(torch.from_numpy(users))
         self.items.copy_(torch.from_numpy(solver.item_factors))
 

@@ -7,10 +7,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from dgcf.config import OneOf, tuned
+from dgcf.config import OneOf, require_one_of, require_range, tuned
 from dgcf.graph import PropagationSpec
 from dgcf.graph.spectral import spectral_memory
 from dgcf.models.weighted import Activation, LayerReadout, Thin, WeightedConfig, WeightedModel
+
+MAX_FREQUENCIES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,15 @@ class SpectralCFConfig(WeightedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.spec()  # which checks the frequencies
+        if isinstance(self.frequencies, int):
+            require_range("frequencies", self.frequencies, 1, MAX_FREQUENCIES)
+        else:
+            require_one_of("frequencies", self.frequencies, ("all",))
+
+    @property
+    def drops_edges(self) -> bool:
+        """A filter on some frequencies has no edges; so ``dgcf tune``, which tries such, leaves them all in place."""
+        return False
 
     def spec(self) -> PropagationSpec:
         """The operator that this model propagates with: the filter itself."""

@@ -41,8 +41,8 @@ class FoldIn:
         self.snapshot = snapshot
         if snapshot.layers is None or snapshot.rule is None:
             raise DataError(
-                f"model {snapshot.model} has no graph to fold a new user or item into; "
-                "train one that has, such as dgcf or lightgcn."
+                f"model {snapshot.model} cannot fold in a new user or item: its rows do not follow from the graph "
+                "alone; train one of which they do, such as dgcf or lightgcn."
             )
         self.layers: Layers = snapshot.layers
         self.neighbours = Neighbours(snapshot.train, snapshot.rule)

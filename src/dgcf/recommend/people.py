@@ -59,7 +59,8 @@ class InTheGraph:
 
     @property
     def _explainer(self) -> Explainer:
-        return Explainer(self.snapshot, self.folding() if self.snapshot.rule is not None else None)
+        linear = self.snapshot.rule is not None and self.snapshot.layers is not None
+        return Explainer(self.snapshot, self.folding() if linear else None)
 
     def query(self, items: Indices, user: int | None) -> Rows:
         return self.folding().fold("user", items, user).ranked[None]

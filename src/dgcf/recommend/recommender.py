@@ -316,6 +316,11 @@ class Recommender:
     def _similar(self, side: Side, names: Ids, k: int) -> Table:
         index = np.array(self.names[side].find_all(as_list(names)), dtype=np.int64)
         vocabulary = self.snapshot.vocabulary(side)
+        if not isinstance(self.snapshot.ranking, Matrix) and self.snapshot.dim == 1:
+            raise DataError(
+                f"model {self.snapshot.model} has one number for each {side} and knows no likeness; "
+                "train another, such as item-knn or dgcf."
+            )
         itself = Pairs(np.arange(len(index) + 1), index.astype(np.int32), len(vocabulary))
         if side == "item" and isinstance(self.snapshot.ranking, Matrix):
             hidden = itself.union(_unrelated(self.snapshot.ranking, index))

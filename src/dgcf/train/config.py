@@ -11,6 +11,7 @@ from dgcf.train.losses import LOSSES, OBJECTIVES, LossName, Objective
 from dgcf.train.sampler import SAMPLERS, Sampling
 
 WHOLE = 2**31
+MAX_OWN_NEGATIVES = 1024
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class TrainConfig:
                 f"negatives is {self.negatives}, but the loss {self.loss} has none; leave it out, or change the loss."
             )
         if self.objective.negatives:
-            require_range("negatives", self.n_negatives, 1, WHOLE)
+            # Shared ones are never more than there are items; a pair's own are as many rows for every pair of a batch.
+            require_range("negatives", self.n_negatives, 1, WHOLE if self.objective.shared else MAX_OWN_NEGATIVES)
 
     @property
     def objective(self) -> Objective:

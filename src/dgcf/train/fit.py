@@ -148,7 +148,10 @@ def _continue(trainer: Trainer, run: Run | None, watcher: Observer) -> None:
     saved = run.resume() if run is not None else None
     if saved is not None and run is not None:
         trainer.restore(saved, str(run.path / "last.safetensors"))
-        watcher.note(f"going on from epoch {trainer.epoch}, batch {trainer.done}, of {run.path}.")
+        if trainer.finished:
+            watcher.note(f"{run.path} was finished before; there is nothing to go on with.")
+        else:
+            watcher.note(f"going on from epoch {trainer.epoch}, batch {trainer.done}, of {run.path}.")
 
 
 def _outcome(trainer: Trainer, recipe: Recipe, reason: str, run: Run | None, seconds: float) -> Trained:
