@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from typer.testing import CliRunner, Result
 
 from dgcf.cli import application
@@ -23,13 +22,6 @@ from tests.conftest import hear_ctrl_c
 MODELS = ("lightgcn", "bpr-mf", "popularity")
 QUICK = ("--set", "epochs=4", "--set", "evaluate_every=2", "--set", "dim=8", "--set", "batch_size=256")
 WORDS = ("--models", ",".join(MODELS), "--seeds", "2", "--seed", "3", *QUICK, "--device", "cpu")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here and in the processes: tensors this small are not worth a second thread."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    torch.set_num_threads(1)
 
 
 def invoke(*words: str | Path) -> Result:
@@ -265,3 +257,7 @@ def test_ctrl_c_leaves_everything_to_go_on_with(made: Path, tmp_path: Path) -> N
     for run in ("lightgcn-seed0", "bpr-mf-seed0"):
         for name in ("last.safetensors", "best.safetensors", "metrics.jsonl"):
             assert (tmp_path / "stopped" / run / name).read_bytes() == (tmp_path / "whole" / run / name).read_bytes()
+
+
+def test_naming_no_model_is_refused(made: Path) -> None:
+    assert "no model is named; name some" in refusal(made / "data", "--models", ",")

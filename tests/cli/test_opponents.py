@@ -9,12 +9,12 @@ from typing import Any
 
 import duckdb
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from dgcf.cli import application
 from dgcf.data.synthetic import planted
 from dgcf.models import CATALOG
+from tests.cli.invoking import invoke, refusal
 
 Json = Callable[..., dict[str, Any]]
 AT_ONCE = [name for name, found in CATALOG.items() if found.at_once]
@@ -23,29 +23,6 @@ AT_ONCE = [name for name, found in CATALOG.items() if found.at_once]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return planted(n_users=80, n_items=90).save(tmp_path_factory.mktemp("data") / "films")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    torch.set_num_threads(1)
-
-
-def invoke(*words: str | Path) -> dict[str, Any]:
-    done = CliRunner().invoke(application(), [*map(str, words), "--json"])
-    assert done.exit_code == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert isinstance(result, dict)
-    return result
-
-
-def refusal(*words: str | Path) -> str:
-    """The one sentence with which a verb refuses."""
-    done = CliRunner().invoke(application(), [*map(str, words)])
-    assert done.exit_code != 0
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
 
 
 def test_ease_from_training_to_reasons_in_real_processes(dgcf_json: Json, data: Path, tmp_path: Path) -> None:

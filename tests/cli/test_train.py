@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from dgcf.cli import application
 from dgcf.cli.train import PRESETS
 from dgcf.random import uniform
 from dgcf.train import presets
+from tests.cli.invoking import invoke, refusal
 from tests.train.planted_tastes import planted_tastes
 
 Json = Callable[..., dict[str, Any]]
@@ -37,32 +37,6 @@ HASHED = ("last.safetensors", "best.safetensors", "metrics.jsonl")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return planted_tastes().save(tmp_path_factory.mktemp("data") / "planted")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here and in the processes: tensors this small are not worth a second thread."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    torch.set_num_threads(1)
-
-
-def invoke(*words: str | Path) -> dict[str, Any]:
-    """The JSON object that a verb prints, without a process of its own."""
-    done = CliRunner().invoke(application(), [*map(str, words), "--json"])
-    assert done.exit_code == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert isinstance(result, dict)
-    return result
-
-
-def refusal(*words: str | Path) -> str:
-    """The one sentence with which a verb refuses."""
-    done = CliRunner().invoke(application(), [*map(str, words)])
-    assert done.exit_code == 1, done.output
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
 
 
 def hashes(path: Path) -> dict[str, str]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from dgcf.cli import application
@@ -24,12 +23,6 @@ QUICK = ["--preset", "plain", "--device", "cpu", *(w for key, v in FIXED.items()
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return planted_tastes().save(tmp_path_factory.mktemp("data") / "planted")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    torch.set_num_threads(1)
 
 
 def invoke(*words: str | Path) -> Any:

@@ -17,23 +17,12 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.models import CATALOG, AtOnceModel, Ranking
-from dgcf.train import EpochReport, Observer, Run, Trained, build, load, resolve, train
+from dgcf.train import Observer, Run, Trained, build, load, resolve, train
+from tests.train.listening import Ear
 from tests.train.planted_tastes import planted_tastes
 
 AT_ONCE = [name for name, found in CATALOG.items() if found.at_once]
 FILES = ("last.safetensors", "best.safetensors", "metrics.jsonl")
-
-
-class Listening(Observer):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.reports: list[EpochReport] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def epoch_ended(self, report: EpochReport) -> None:
-        self.reports.append(report)
 
 
 def created(path: Path, dataset: Dataset, model: str, **settings: Any) -> Run:
@@ -52,7 +41,7 @@ def scores(found: Ranking) -> torch.Tensor:
 @pytest.mark.parametrize("model", AT_ONCE)
 class TestRun:
     def test_one_epoch_that_is_the_best(self, model: str, dataset: Dataset, tmp_path: Path) -> None:
-        heard = Listening()
+        heard = Ear()
         run = created(tmp_path / "run", dataset, model)
         out = fit(dataset, run, heard)
         assert (out.epochs, out.best_epoch, out.interrupted, out.reason) == (1, 1, False, "solved at once")
@@ -75,7 +64,7 @@ class TestRun:
     ) -> None:
         first = fit(dataset, created(tmp_path / "run", dataset, model))
         before = {name: (tmp_path / "run" / name).read_bytes() for name in FILES}
-        heard = Listening()
+        heard = Ear()
         again = fit(dataset, Run.open(tmp_path / "run"), heard)
         assert torch.equal(scores(first.ranking), scores(again.ranking))
         assert {name: (tmp_path / "run" / name).read_bytes() for name in FILES} == before

@@ -11,8 +11,9 @@ import torch
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.models import CATALOG, Embeddings
-from dgcf.train import DivergedError, EpochReport, Observer, Trained, Trainer, build, resolve, train
+from dgcf.train import DivergedError, Trained, Trainer, build, resolve, train
 from dgcf.train.losses import LOSSES
+from tests.train.listening import Ear
 from tests.train.planted_tastes import planted_tastes, recall, validation_of
 
 QUICK = {"dim": 8, "layers": 2, "batch_size": 64, "learning_rate": 0.02, "l2": 1e-4, "epochs": 30, "evaluate_every": 5}
@@ -27,20 +28,6 @@ def recipe_for(model: str, **more: Any) -> Any:
 def fit(dataset: Dataset, model: str = "dgcf", *, seed: int = 0, **more: Any) -> Trained:
     recipe = recipe_for(model, **more)
     return train(dataset, recipe, seed=seed, device="cpu", validate=validation_of(dataset, 10))
-
-
-class Ear(Observer):
-    """Remembers what it heard."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.reports: list[EpochReport] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def epoch_ended(self, report: EpochReport) -> None:
-        self.reports.append(report)
 
 
 @pytest.mark.parametrize("model", [name for name, model in CATALOG.items() if not model.at_once])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from dgcf.config import Between, OneOf, Space, parse_settings, search_space
@@ -63,7 +64,9 @@ def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _between(word: str, low: float, high: float, *, log: bool) -> Between:
-    if not low < high < float("inf"):
+    if not (isfinite(low) and isfinite(high)):
+        raise ConfigError(f"--search {word} goes from {low} to {high}; give two finite numbers.")
+    if not low < high:
         raise ConfigError(f"--search {word} goes from {low} to {high}; give the lower number first, then the higher.")
     if log and low <= 0:
         raise ConfigError(f"--search {word} begins at {low}, which a logarithmic scale does not have; begin above 0.")

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
@@ -33,7 +34,7 @@ EXPERIMENT = "dgcf"
 UNLESS_SET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 
 
-class Tracker(Observer):
+class Tracker(Observer, ABC):
     """Tells another program how a run goes. Nothing is opened before it begins; ``note`` hears what goes wrong."""
 
     def __init__(self, run: Run, note: Callable[[str], None] = lambda text: None) -> None:
@@ -71,16 +72,17 @@ class Tracker(Observer):
 
     # What each program has its own way for:
 
+    @abstractmethod
     def _start(self, epoch: int) -> bool:
         """Open the record to go on at ``epoch``; whether it may lack earlier ones."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _tell(self, epoch: int, values: Mapping[str, float]) -> None:
-        raise NotImplementedError
+        """Add the values of an epoch to the record."""
 
+    @abstractmethod
     def _knows(self, name: str) -> bool:
         """Whether a value of that name was told in an earlier sitting."""
-        raise NotImplementedError
 
 
 def _under(part: str, metrics: Mapping[str, float]) -> dict[str, float]:

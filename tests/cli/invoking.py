@@ -1,0 +1,30 @@
+"""Verbs without a process of their own: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from dgcf.cli import application
+
+
+def invoke(*words: str | Path) -> dict[str, Any]:
+    """The JSON object that a verb prints."""
+    done = CliRunner().invoke(application(), [*map(str, words), "--json"])
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
+
+
+def refusal(*words: str | Path) -> str:
+    """The one sentence with which a verb refuses."""
+    done = CliRunner().invoke(application(), [*map(str, words)])
+    assert done.exit_code == 1, done.output
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
