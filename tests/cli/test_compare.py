@@ -260,4 +260,4 @@ def test_ctrl_c_leaves_everything_to_go_on_with(made: Path, tmp_path: Path) -> N
 
 
 def test_naming_no_model_is_refused(made: Path) -> None:
-    assert "no model is named; name some" in refusal(made / "data", "--models", ",")
+    assert "--models names only nothing; give two or more" in refusal(made / "data", "--models", ",")

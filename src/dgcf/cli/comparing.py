@@ -81,7 +81,7 @@ def trained(sources: Sequence[str], wanted: Wanted, folder: Path | None, shown: 
         raise ConfigError(f"--models compares on one dataset, and {len(sources)} are given; give one.")
     if len(wanted.models) < 2:
         raise ConfigError(
-            f"--models names only {wanted.models[0] or 'nothing'}; give two or more, with commas between them."
+            f"--models names only {', '.join(wanted.models) or 'nothing'}; give two or more, with commas between them."
         )
     place = shown.place(wanted.models)
     (source,) = sources

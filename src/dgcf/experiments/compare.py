@@ -54,8 +54,6 @@ def plans(
     ``model=FILE.toml``, or a file that names its model, as ``dgcf tune`` writes it. The preset counts least, then the
     file, then what is set for all, then what is set for one model.
     """
-    if not models:
-        raise ConfigError("no model is named; name some with commas between them, such as --models dgcf,lightgcn.")
     for name in models:
         if list(models).count(name) > 1:
             raise ConfigError(f"model {name} is named twice; name each model once.")
