@@ -12,7 +12,7 @@ from dgcf.config import read_toml
 from dgcf.train import resolve
 from tests.conftest import PROJECT
 
-RECIPES = sorted((PROJECT / "recipes").glob("*/*.toml"))
+RECIPES = sorted((PROJECT / "recipes" / "ml-100k").glob("*.toml"))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,68 @@
+"""``python3 -m dgcf.experiments.reproduce ID``: what ``dgcf reproduce`` does, with torch and SciPy alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dgcf.errors import DgcfError
+from dgcf.experiments.reproduce.plan import Book
+from dgcf.experiments.reproduce.running import Desk, Watcher
+from dgcf.experiments.reproduce.store import Store
+
+
+class Lines(Watcher):
+    """A line of text for everything that happens."""
+
+    def began(self, todo: int, known: int) -> None:
+        self.note(f"{known} cells are recorded, {todo} are to be computed.")
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def finished(self, line: Mapping[str, Any]) -> None:
+        self.note(told(line))
+
+
+def told(line: Mapping[str, Any]) -> str:
+    """A finished cell in one line."""
+    words = [f"{line['experiment']} {line['key']}"]
+    if line["kind"] == "trained":
+        test = line["test"]["train"]
+        words.append(f"recall@20 {test['recall@20']:.4f}  ndcg@20 {test['ndcg@20']:.4f}  epoch {line['best_epoch']}")
+    return "  ".join([*words, f"{line['seconds']:.1f} s"])
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run it; 0 where every cell is recorded now, 1 where some are missing or something is wrong."""
+    parser = argparse.ArgumentParser(prog="python3 -m dgcf.experiments.reproduce", description=__doc__)
+    parser.add_argument("experiment", metavar="ID")
+    parser.add_argument("--data", type=Path, help="a folder of datasets that `dgcf reproduce ID --prepare` wrote")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="where the results are kept")
+    parser.add_argument("--recipes", type=Path, default=Path("recipes"), help="where the recipes are")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--seeds", type=int, help="the first so many seeds only")
+    parser.add_argument("--only", help="only cells whose key has this in it; * stands for anything")
+    parser.add_argument("--limit-seconds", type=float, help="begin nothing that would end later")
+    given = parser.parse_args(words)
+    try:
+        desk = Desk(Book.read(given.recipes), Store(given.results), given.data, given.device)
+        tally = desk.run(
+            given.experiment, seeds=given.seeds, only=given.only, limit=given.limit_seconds, watcher=Lines()
+        )
+    except DgcfError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; what is finished is kept, and the same command goes on from there.", file=sys.stderr)
+        return 130
+    print(json.dumps(tally.to_dict(), ensure_ascii=False))
+    return 1 if tally.missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""From recipes to cells: each ``recipes/reproduce/ID.toml`` is a list of grids, and a grid is a product of cells.
+
+A cell is one training (dataset, model, settings, seed) or one computed thing (statistics, edges, walks, seconds an
+epoch, a paired comparison). Trainings that are the same have the same fingerprint, whichever experiment asks for them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from dgcf.config import read_toml, refuse_unknown
+from dgcf.errors import ConfigError, did_you_mean
+from dgcf.experiments.reproduce.sources import Source, named, read_sources
+from dgcf.train import Recipe, resolve
+from dgcf.train.presets import PRESETS
+
+# The order of the paper, which is also the order of work; `all` is every one of them.
+IDS = (
+    *("table1", "table2", "table3", "table4"),
+    *("loss-curve", "layers", "oscillation-diff", "correlation", "pattern", "depth", "density", "drop-edge"),
+    *("epsilon", "time", "theory", "best", "lightgcn-gowalla"),
+)
+FILES = ("data", "paper")
+"""What lies beside the recipes of experiments and is none."""
+KINDS = ("trained", "statistics", "edges", "walks", "epochs", "comparison")
+MEASURES = ("gate-histogram", "pattern", "smoothness")
+# What every trained cell has in common; a change of it makes other cells of all of them.
+PROTOCOL = "best validated epoch; all items ranked; users with train and test items; masks train and train+validation"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to compute, by its readable ``key``, such as ``ml-1m:dgcf:paper:layers=4:seed=0``.
+
+    ``settings`` says where they come from: a preset, ``tuned`` or ``best``; ``varied`` what the grid sets over them.
+    ``recipe`` is None for what is not trained and for a cell that is ``blocked`` by a settings file not there yet.
+    """
+
+    experiment: str
+    kind: str
+    source: Source
+    model: str = ""
+    settings: str = ""
+    varied: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    measures: tuple[str, ...] = ()
+    recipe: Recipe | None = None
+    blocked: str = ""
+
+    @cached_property
+    def key(self) -> str:
+        words = [self.source.name, "" if self.kind == "trained" else self.kind, self.model, self.settings]
+        words += [f"{name}={value}" for name, value in self.varied.items()]
+        words += [] if self.seed is None else [f"seed={self.seed}"]
+        return ":".join(filter(None, words))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of everything that decides the result: data, model, settings, seed and protocol.
+
+        Settings at their default do not count, so that a setting which a later version adds changes no fingerprint.
+        """
+        told: dict[str, Any] = {
+            "kind": self.kind,
+            "data": self.source.fingerprint(self.seed or 0),
+            "varied": dict(self.varied),
+            "seed": self.seed,
+            "protocol": PROTOCOL,
+        }
+        if self.recipe is not None:
+            defaults = resolve(self.recipe.name, preset="plain").settings()
+            chosen = self.recipe.settings().items()
+            told |= {"model": self.recipe.name, "varied": None}
+            told["settings"] = {name: value for name, value in chosen if value != defaults[name]}
+        elif self.model:
+            told |= {"model": self.model, "from": self.settings}
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """What differs by the seed alone is of one group, and may be trained side by side."""
+        assert self.recipe is not None
+        chosen = json.dumps(self.recipe.settings(), sort_keys=True)
+        return self.source.fingerprint(self.seed or 0), self.recipe.name, chosen
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Part of a recipe: the product of its lists. ``set`` holds for all its cells, ``sweep`` has a list for a name."""
+
+    data: Sequence[str]
+    kind: str = "trained"
+    models: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    seeds: int | None = None
+    measures: Sequence[str] = ()
+    set: Mapping[str, Any] = field(default_factory=dict)
+    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A recipe as it was read, and all its cells."""
+
+    name: str
+    title: str
+    cells: tuple[Cell, ...]
+
+    def wanted(self, only: str | None = None, seeds: int | None = None) -> list[Cell]:
+        """The cells that are asked for: those whose key matches ``only`` (``*`` for anything), and the first seeds."""
+        chosen = [cell for cell in self.cells if seeds is None or cell.seed is None or cell.seed < seeds]
+        if only is None:
+            return chosen
+        found = [cell for cell in chosen if fnmatch.fnmatchcase(cell.key, f"*{only}*")]
+        if not found:
+            keys = [cell.key for cell in self.cells]
+            hint = did_you_mean(only, keys) or f"; its cells are such as {keys[0]}."
+            raise ConfigError(f"{self.name} has no cell {only!r}{hint}")
+        return found
+
+
+@dataclass(frozen=True)
+class Book:
+    """All experiments of a folder of recipes."""
+
+    recipes: Path
+    sources: Mapping[str, Source]
+    experiments: Mapping[str, Experiment]
+
+    @classmethod
+    def read(cls, recipes: Path) -> Book:
+        """Every recipe, checked: a slip in any of them is found before anything is trained."""
+        folder = recipes / "reproduce"
+        if not (folder / "data.toml").is_file():
+            raise ConfigError(
+                f"there is no {folder / 'data.toml'}; run it in the project's folder, where the recipes are."
+            )
+        sources = read_sources(recipes)
+        reader = _Reader(recipes, sources)
+        names = [path.stem for path in sorted(folder.glob("*.toml")) if path.stem not in FILES]
+        names.sort(key=lambda name: IDS.index(name) if name in IDS else len(IDS))
+        return cls(recipes, sources, {name: reader.experiment(name, folder / f"{name}.toml") for name in names})
+
+    def experiment(self, name: str) -> Experiment:
+        """The experiment of that name."""
+        if name not in self.experiments:
+            known = [*self.experiments, "all"]
+            hint = did_you_mean(name, known) or f"; there are {', '.join(known)}."
+            raise ConfigError(f"there is no experiment {name!r}{hint}")
+        return self.experiments[name]
+
+    def chosen(self, name: str) -> list[Experiment]:
+        """One experiment, or with ``all`` every one."""
+        return list(self.experiments.values()) if name == "all" else [self.experiment(name)]
+
+    @cached_property
+    def measures(self) -> Mapping[str, tuple[str, ...]]:
+        """By fingerprint, what any experiment wants measured of a training, so that one training serves them all."""
+        found: dict[str, set[str]] = {}
+        for experiment in self.experiments.values():
+            for cell in experiment.cells:
+                if cell.measures and not cell.blocked:
+                    found.setdefault(cell.fingerprint, set()).update(cell.measures)
+        return {fingerprint: tuple(sorted(names)) for fingerprint, names in found.items()}
+
+
+class _Reader:
+    """Reads recipes; what settings resolve to is worked out once for all seeds."""
+
+    def __init__(self, recipes: Path, sources: Mapping[str, Source]) -> None:
+        self.recipes, self.sources = recipes, sources
+
+    def experiment(self, name: str, path: Path) -> Experiment:
+        content = read_toml(path)
+        refuse_unknown(content, ("title", "grid"), str(path))
+        grids = [self._grid(about, path) for about in content.get("grid", ())]
+        if not grids or "title" not in content:
+            raise ConfigError(f"{path} has no title or no [[grid]]; a recipe has both.")
+        cells = tuple(cell for grid in grids for cell in self._cells(name, grid, path))
+        return Experiment(name, content["title"], cells)
+
+    def _grid(self, about: Mapping[str, Any], path: Path) -> Grid:
+        refuse_unknown(about, [one.name for one in fields(Grid)], f"a grid of {path}")
+        if "data" not in about:
+            raise ConfigError(f"a grid of {path} names no data; give it a list, such as data = ['ml-1m'].")
+        grid = Grid(**about)
+        for what, words, known in (("kind", [grid.kind], KINDS), ("measure", grid.measures, MEASURES)):
+            for word in words:
+                if word not in known:
+                    hint = did_you_mean(word, known) or f"; there are {', '.join(known)}."
+                    raise ConfigError(f"a grid of {path} has the {what} {word!r}{hint}")
+        if grid.kind in ("trained", "epochs", "comparison") and not (grid.models and grid.settings):
+            raise ConfigError(f"a grid of {path} names no models or no settings; the kind {grid.kind} needs both.")
+        return grid
+
+    def _cells(self, name: str, grid: Grid, path: Path) -> Iterator[Cell]:
+        points = [dict(zip(grid.sweep, values, strict=True)) for values in product(*grid.sweep.values())]
+        for data, settings, model, point in product(grid.data, grid.settings or [""], grid.models or [""], points):
+            source = named(self.sources, data, str(path))
+            recipe, blocked = self._resolved(source, model, settings, {**grid.set, **point}, grid.kind)
+            seeded = grid.kind == "trained" and (recipe is None or recipe.entry.seeded)
+            seeds: Sequence[int | None] = range(grid.seeds or source.seeds) if seeded else [None]
+            if grid.kind == "trained" and not seeded:
+                seeds = [0]
+            for seed in seeds:
+                yield Cell(
+                    name,
+                    grid.kind,
+                    source,
+                    model,
+                    settings,
+                    {**grid.set, **point},
+                    seed,
+                    tuple(grid.measures),
+                    recipe,
+                    blocked,
+                )
+
+    def _resolved(
+        self, source: Source, model: str, settings: str, over: Mapping[str, Any], kind: str
+    ) -> tuple[Recipe | None, str]:
+        """What is trained, or why it cannot be yet."""
+        if kind not in ("trained", "epochs"):
+            return None, ""
+        if settings in PRESETS:
+            return resolve(model, dataset=source.known, preset=settings, settings=over), ""
+        if settings not in ("tuned", "best"):
+            raise ConfigError(f"settings are {settings!r}, expected tuned, best or a preset ({', '.join(PRESETS)}).")
+        file = self.recipes / source.family / f"{'best' if settings == 'best' else model}.toml"
+        if not file.is_file():
+            return None, f"there is no {file.parent.name}/{file.name} among the recipes; tune it first"
+        written = read_toml(file)
+        inside, preset = written.pop("model", model), written.pop("preset", "paper")
+        if settings == "tuned" and inside != model:
+            raise ConfigError(f"{file} is of model {inside}, expected {model}; put each model into its own file.")
+        return resolve(inside, dataset=source.known, preset=preset, settings={**written, **over}), ""

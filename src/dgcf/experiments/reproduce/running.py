@@ -1,0 +1,304 @@
+"""Work through cells: find what is recorded already, train and compute the rest, append each as it is finished."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dgcf.data.dataset import Dataset
+from dgcf.errors import ConfigError, DataError
+from dgcf.evaluate.validation import validator
+from dgcf.experiments.reproduce import computing, measuring
+from dgcf.experiments.reproduce.plan import Book, Cell
+from dgcf.experiments.reproduce.sources import Source, obtain
+from dgcf.experiments.reproduce.store import Line, Store
+from dgcf.experiments.reproduce.training import Curve, train_seeds
+from dgcf.train import DivergedError, Trained, pick_device
+from dgcf.version import __version__
+
+COMPUTED: Mapping[str, Callable[[Cell, Dataset], dict[str, Any]]] = {
+    "statistics": computing.statistics_of,
+    "edges": computing.edges_of,
+    "walks": computing.walks_of,
+}
+
+
+class Watcher:
+    """Hears how the work goes and does nothing; subclasses override what they care for."""
+
+    def began(self, todo: int, known: int) -> None:
+        """``todo`` cells are to be computed, ``known`` are recorded."""
+
+    def note(self, text: str) -> None:
+        """Something that the person should know, in one sentence."""
+
+    def finished(self, line: Mapping[str, Any]) -> None:
+        """One more cell is recorded."""
+
+
+@dataclass
+class Tally:
+    """What became of the cells that were asked for, by key; ``missing`` says why."""
+
+    known: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"known": self.known, "done": self.done, "missing": self.missing}
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where the work is done: the recipes, the results, the prepared datasets if they are not made from files."""
+
+    book: Book
+    store: Store
+    prepared: Path | None = None
+    device: str = "auto"
+
+    def run(
+        self,
+        name: str,
+        *,
+        seeds: int | None = None,
+        only: str | None = None,
+        limit: float | None = None,
+        watcher: Watcher | None = None,
+    ) -> Tally:
+        """Compute what is missing of an experiment; with ``all``, of every one. Ctrl-C keeps what is finished.
+
+        ``limit``: seconds after which nothing is begun any more, nor what would probably not be finished by then.
+        """
+        if seeds is not None and seeds < 1:
+            raise ConfigError(f"seeds is {seeds}, expected a whole number from 1 on.")
+        pick_device(self.device)
+        heard = watcher or Watcher()
+        chosen = self.book.chosen(name)
+        cells = [cell for one in chosen for cell in _asked(one.wanted, only, seeds, alone=len(chosen) == 1)]
+        if not cells:
+            raise ConfigError(f"no experiment has a cell {only!r}; leave --only out, or name one with its experiment.")
+        return _Work(self, Tally(), heard, limit).through(cells)
+
+
+def _asked(wanted: Callable[..., list[Cell]], only: str | None, seeds: int | None, *, alone: bool) -> Iterable[Cell]:
+    """The cells of one experiment; among many, one may have none that match."""
+    try:
+        return wanted(only, seeds)
+    except ConfigError:
+        if alone:
+            raise
+        return []
+
+
+class _Work:
+    """One sitting."""
+
+    def __init__(self, desk: Desk, tally: Tally, watcher: Watcher, limit: float | None) -> None:
+        self.desk, self.tally, self.watcher, self.limit = desk, tally, watcher, limit
+        self.began = time.monotonic()
+        self.longest = 0.0
+        self.datasets: dict[str, Dataset] = {}
+        self.index = desk.store.index(desk.book.experiments)
+
+    def through(self, cells: Sequence[Cell]) -> Tally:
+        todo = [cell for cell in cells if not self._known(cell)]
+        self.watcher.began(len(todo), len(cells) - len(todo))
+        for group in _groups([cell for cell in todo if cell.kind == "trained"]):
+            self._begin(group, self._train)
+        for cell in todo:
+            if cell.kind not in ("trained", "comparison"):
+                self._begin([cell], self._compute)
+        for cell in todo:  # last, when all that they compare is there
+            if cell.kind == "comparison":
+                self._compare(cell)
+        return self.tally
+
+    # -- what need not be done --------------------------------------------------------------------------------------
+
+    def _known(self, cell: Cell) -> bool:
+        """Whether the cell is recorded here, or can be taken over from another experiment, or cannot be done yet."""
+        if cell.blocked:
+            self.tally.missing[cell.key] = cell.blocked
+            return True
+        if self.index.find(cell) is None:
+            line = self.index.same_training(cell) if cell.kind == "trained" else None
+            if line is None:
+                return False
+            self._record(cell, {**line, **_name(cell)})
+        self.tally.known.append(cell.key)
+        return True
+
+    def _late(self) -> bool:
+        """Whether what is begun now would probably end too late: as long as the longest so far, and a bit more."""
+        return self.limit is not None and time.monotonic() - self.began + 1.1 * self.longest > self.limit
+
+    def _begin(self, cells: Sequence[Cell], work: Callable[[Sequence[Cell]], None]) -> None:
+        if self._late():
+            self.tally.missing |= {cell.key: "there was no time left" for cell in cells}
+            return
+        began = time.monotonic()
+        try:
+            work(cells)
+        except (DivergedError, torch.cuda.OutOfMemoryError) as problem:
+            done = set(self.tally.done)
+            self.tally.missing |= {cell.key: str(problem).split("\n")[0] for cell in cells if cell.key not in done}
+            self.watcher.note(f"{cells[0].key} was given up: {str(problem).splitlines()[0]}")
+        self.longest = max(self.longest, time.monotonic() - began)
+
+    # -- what is done -----------------------------------------------------------------------------------------------
+
+    def _train(self, cells: Sequence[Cell]) -> None:
+        first = cells[0]
+        recipe = first.recipe
+        assert recipe is not None
+        by_seed: dict[int, list[Cell]] = {}
+        for cell in cells:
+            by_seed.setdefault(cell.seed or 0, []).append(cell)
+        dataset = self._dataset(first)
+        examiner = measuring.Examiner.of(dataset)
+        validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
+        for seed, trained, curve in train_seeds(dataset, recipe, list(by_seed), self.desk.device, validate):
+            record = self._measured(by_seed[seed][0], trained, curve, examiner)
+            for cell in by_seed[seed]:  # more than one where two names stand for one training
+                self._record(cell, self._line(cell, dataset, record))
+                self.tally.done.append(cell.key)
+
+    def _measured(self, cell: Cell, trained: Trained, curve: Curve, examiner: measuring.Examiner) -> dict[str, Any]:
+        tested, dataset = examiner.tested(trained), examiner.dataset
+        self.desk.store.keep_users(cell.fingerprint, measuring.user_values(tested))
+        asked = self.desk.book.measures.get(cell.fingerprint, ())
+        return {
+            **_trained(trained, curve),
+            "test": measuring.test_record(tested),
+            "n_users": tested["train"].users_evaluated,
+            "groups": measuring.group_record(tested),
+            "gates": measuring.gate_record(trained, dataset),
+            "measures": {name: measuring.ASKED[name](trained, dataset) for name in asked},
+        }
+
+    def _compute(self, cells: Sequence[Cell]) -> None:
+        for cell in cells:
+            dataset = self._dataset(cell)
+            began = time.perf_counter()
+            if cell.kind == "epochs":
+                found = computing.epochs_of(cell, dataset, self.desk.device)
+            else:
+                found = COMPUTED[cell.kind](cell, dataset)
+            record = {"computed": found, "seconds": round(time.perf_counter() - began, 3)}
+            self._record(cell, self._line(cell, dataset, record))
+            self.tally.done.append(cell.key)
+
+    def _compare(self, cell: Cell) -> None:
+        found = computing.comparison_of(cell, self.desk.store, self.index.of(cell.experiment))
+        if found is None:
+            self.tally.missing[cell.key] = "what it compares is not trained, or the values of its users are not here"
+            return
+        self._record(cell, self._line(cell, None, {"computed": found, "seconds": 0.0}))
+        self.tally.done.append(cell.key)
+
+    def _dataset(self, cell: Cell) -> Dataset:
+        """The dataset that a cell is on; one at a time is held."""
+        variant = cell.source.variant(cell.seed or 0)
+        name = cell.source.folder(variant)
+        if name not in self.datasets:
+            self.datasets = {name: obtain(cell.source, variant, self.desk.prepared)}
+        return self.datasets[name]
+
+    def _line(self, cell: Cell, dataset: Dataset | None, record: Mapping[str, Any]) -> Line:
+        recipe = cell.recipe
+        about: dict[str, Any] = {"name": cell.source.name, "source": cell.source.known}
+        if dataset is not None:
+            about |= {"fingerprint": dataset.fingerprint, "n_users": dataset.n_users, "n_items": dataset.n_items}
+        return {
+            **_name(cell),
+            "kind": cell.kind,
+            "fingerprint": cell.fingerprint,
+            "data": about,
+            "label": cell.model,
+            "model": recipe.name if recipe else cell.model,
+            "settings_from": cell.settings,
+            "varied": dict(cell.varied),
+            "preset": recipe.preset if recipe else None,
+            "settings": recipe.settings() if recipe else None,
+            "seed": cell.seed,
+            "version": __version__,
+            "hardware": hardware(self.desk.device),
+            **record,
+        }
+
+    def _record(self, cell: Cell, line: Line) -> None:
+        self.desk.store.append(cell.experiment, line)
+        self.index.add(line)
+        self.watcher.finished(line)
+
+
+def _name(cell: Cell) -> dict[str, str]:
+    """What is of the experiment and not of the training."""
+    return {"experiment": cell.experiment, "key": cell.key}
+
+
+def _groups(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that differ by name and seed alone together, in the order of the recipes."""
+    found: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.group, []).append(cell)
+    return list(found.values())
+
+
+def _trained(trained: Trained, curve: Curve) -> dict[str, Any]:
+    return {
+        "seconds": round(trained.seconds, 3),
+        "seconds_per_epoch": round(curve.seconds_per_epoch, 6),
+        "epochs": trained.epochs,
+        "best_epoch": trained.best_epoch,
+        "reason": trained.reason,
+        "validation": {name: round(value, 8) for name, value in curve.best.items()},
+        "curve": curve.to_dict(),
+    }
+
+
+def hardware(device: str) -> dict[str, Any]:
+    """What computed, in words that name no host."""
+    place = pick_device(device)
+    found = {"device": place.type, "cpu": _processor(), "cores": os.cpu_count(), "torch": torch.__version__}
+    return {**found, "gpu": torch.cuda.get_device_name(place)} if place.type == "cuda" else found
+
+
+def _processor() -> str:
+    """The processor's name; Linux keeps it in a file."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def prepare(book: Book, name: str, folder: Path, say: Callable[[str], None]) -> list[Path]:
+    """Write every dataset that an experiment needs into ``folder``, for a machine that cannot read the files."""
+    written = []
+    for source, variant in _needed(book, name):
+        target = folder / source.folder(variant)
+        if (target / "dataset.json").exists():
+            say(f"{target} is there already.")
+        else:
+            obtain(source, variant).save(target)
+            say(f"{target} is written.")
+        written.append(target)
+    return written
+
+
+def _needed(book: Book, name: str) -> list[tuple[Source, int]]:
+    cells = [cell for one in book.chosen(name) for cell in one.cells if cell.kind != "comparison"]
+    found = {(cell.source.name, cell.source.variant(cell.seed or 0)): cell.source for cell in cells}
+    if not found:
+        raise DataError(f"{name} needs no dataset; choose another experiment.")
+    return [(source, variant) for (_, variant), source in found.items()]

@@ -1,0 +1,136 @@
+"""The datasets of the reproduction: ``recipes/reproduce/data.toml`` names them, their splits and their fingerprints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgcf.config import read_toml, refuse_unknown
+from dgcf.data.dataset import Dataset
+from dgcf.data.pairs import Pairs
+from dgcf.errors import ConfigError, DataError, did_you_mean
+
+KEYS = ("title", "known", "family", "seeds", "splits", "carve", "fingerprints")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One dataset under a short ``name``; ``known`` is what ``dgcf data list`` calls it.
+
+    ``family`` is its name in the paper's tables and its folder of tuned settings in ``recipes``; ``seeds`` how often a
+    model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20 within each user, by that many seeds,
+    and a training with seed s is on split s. ``carve`` is the share of each user's training pairs that becomes the
+    validation part.
+    """
+
+    name: str
+    title: str
+    known: str
+    family: str
+    seeds: int
+    fingerprints: tuple[str, ...]
+    splits: int = 0
+    carve: float = 0.0
+
+    def variant(self, seed: int) -> int:
+        """Which of the splits a seed trains on: its own, or the only one."""
+        if self.splits and seed >= self.splits:
+            raise ConfigError(
+                f"{self.name} has {self.splits} random splits, one for each seed, and seed {seed} is asked for; "
+                f"ask for at most {self.splits} seeds."
+            )
+        return seed if self.splits else 0
+
+    def fingerprint(self, seed: int) -> str:
+        """That of the dataset which the seed trains on."""
+        return self.fingerprints[self.variant(seed)]
+
+    def folder(self, variant: int) -> str:
+        """The name of the prepared dataset's folder."""
+        return f"{self.name}-{variant}" if self.splits else self.name
+
+
+def read_sources(recipes: Path) -> dict[str, Source]:
+    """All datasets by name."""
+    path = recipes / "reproduce" / "data.toml"
+    found = {}
+    for name, about in read_toml(path).items():
+        if not isinstance(about, dict):
+            raise ConfigError(f"{path} has {name} = {about!r} outside any dataset; write it below a [name].")
+        refuse_unknown(about, KEYS, f"dataset {name} of {path}")
+        found[name] = _source(name, about, path)
+    return found
+
+
+def _source(name: str, about: Mapping[str, Any], path: Path) -> Source:
+    try:
+        source = Source(name, **{**about, "fingerprints": tuple(about["fingerprints"])})
+    except (KeyError, TypeError) as problem:
+        raise ConfigError(f"dataset {name} of {path} is incomplete ({problem}); give {', '.join(KEYS[:4])} …") from None
+    if len(source.fingerprints) != max(source.splits, 1):
+        raise ConfigError(
+            f"dataset {name} of {path} has {len(source.fingerprints)} fingerprints for {max(source.splits, 1)} splits; "
+            "give one for each."
+        )
+    return source
+
+
+def named(sources: Mapping[str, Source], name: str, where: str) -> Source:
+    """The dataset of that name, which ``where`` asks for."""
+    if name not in sources:
+        hint = did_you_mean(name, sources) or f"; there are {', '.join(sources)}."
+        raise ConfigError(f"{where} asks for the dataset {name!r}{hint}")
+    return sources[name]
+
+
+def obtain(source: Source, variant: int, prepared: Path | None = None) -> Dataset:
+    """The dataset: out of a folder of prepared ones, or made from the known files; either way checked."""
+    dataset = make(source, variant) if prepared is None else Dataset.load(prepared / source.folder(variant))
+    expected = source.fingerprints[variant]
+    if dataset.fingerprint != expected:
+        raise DataError(
+            f"{source.folder(variant)} has the fingerprint {dataset.fingerprint[:12]}, the recipes expect "
+            f"{expected[:12]}: it is other data; prepare it again with `dgcf reproduce ID --prepare FOLDER`."
+        )
+    return dataset
+
+
+def make(source: Source, variant: int) -> Dataset:
+    """From the known dataset, split anew or with a validation part carved out where the recipe says so."""
+    from dgcf.data import load  # here: a bare machine has prepared datasets and no table engine
+
+    dataset = load(source.known)
+    if source.splits:
+        dataset = resplit(dataset, variant)
+    if source.carve:
+        dataset = carved(dataset, source.carve)
+    return dataset
+
+
+def resplit(dataset: Dataset, seed: int) -> Dataset:
+    """All pairs split anew at random, 70/10/20 within each user."""
+    whole = dataset.train.union(dataset.validation, dataset.test)
+    train, validation, test = _parts(dataset, whole, (0.7, 0.1, 0.2), seed)
+    return replace(dataset, train=train, validation=validation, test=test)
+
+
+def carved(dataset: Dataset, share: float) -> Dataset:
+    """A share of each user's training pairs, drawn at random, becomes the validation part; test stays as it is."""
+    train, validation, _ = _parts(dataset, dataset.train, (1.0 - share, share, 0.0), seed=0)
+    return replace(dataset, train=train, validation=validation)
+
+
+def _parts(dataset: Dataset, pairs: Pairs, ratios: tuple[float, float, float], seed: int) -> list[Pairs]:
+    from dgcf.data.interactions import Interactions
+    from dgcf.data.splits import Split, assign
+
+    user_idx = np.repeat(np.arange(pairs.n_users, dtype=np.int32), pairs.user_degrees)
+    item_idx, n = pairs.indices, len(pairs)
+    rows = Interactions(dataset.users, dataset.items, user_idx, item_idx, np.zeros(n, dtype=np.int8), None, n)
+    part = assign(rows, Split(ratios=ratios, seed=seed))
+    chosen = (part == number for number in range(3))
+    return [Pairs.from_indices(user_idx[one], item_idx[one], pairs.n_users, pairs.n_items) for one in chosen]

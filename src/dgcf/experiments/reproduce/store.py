@@ -1,0 +1,132 @@
+"""The results: ``results/ID.jsonl``, one line of JSON for each finished cell, appended whole or not at all.
+
+A line that a crash tore apart is the last one of its file and lacks its end; it is no line, and the next one replaces
+it. Values of single users are too many for that file; they lie beside, in ``users/FINGERPRINT.npz``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgcf.errors import ArtifactError, DataError
+from dgcf.experiments.reproduce.plan import Cell
+from dgcf.files import locked, whole_file
+
+Line = dict[str, Any]
+USERS = "users"
+
+
+class Index:
+    """Finished cells by name and by what they are; of a cell that was computed twice the later counts."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[tuple[str, str], Line] = {}
+        self._by_fingerprint: dict[str, list[Line]] = {}
+
+    def add(self, line: Line) -> None:
+        self._by_name[line["experiment"], line["key"]] = line
+        self._by_fingerprint.setdefault(line["fingerprint"], []).append(line)
+
+    def find(self, cell: Cell) -> Line | None:
+        """The cell's own line, unless it is of other data or settings than the recipe has now, or lacks a measure."""
+        line = self._by_name.get((cell.experiment, cell.key))
+        return line if line is not None and _serves(line, cell) else None
+
+    def same_training(self, cell: Cell) -> Line | None:
+        """A line of the same training under any name."""
+        lines = reversed(self._by_fingerprint.get(cell.fingerprint, []))
+        return next((line for line in lines if _serves(line, cell)), None)
+
+    def of(self, experiment: str) -> list[Line]:
+        """The lines of one experiment."""
+        return [line for (name, _), line in self._by_name.items() if name == experiment]
+
+
+def _serves(line: Line, cell: Cell) -> bool:
+    return line["fingerprint"] == cell.fingerprint and set(cell.measures) <= set(line.get("measures") or ())
+
+
+class Store:
+    """A folder of results."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, experiment: str) -> Path:
+        return self.folder / f"{experiment}.jsonl"
+
+    # -- read -------------------------------------------------------------------------------------------------------
+
+    def lines(self, experiment: str) -> list[Line]:
+        """The finished cells of an experiment, in the order in which they were finished."""
+        path = self.path(experiment)
+        if not path.exists():
+            return []
+        *whole, _torn = path.read_bytes().split(b"\n")
+        found = []
+        for number, text in enumerate(whole, start=1):
+            try:
+                line = json.loads(text)
+                line["experiment"], line["key"], line["fingerprint"]
+            except (ValueError, KeyError, TypeError) as problem:
+                raise ArtifactError(
+                    f"line {number} of {path} is no finished cell ({problem}); restore it from a copy, or delete it."
+                ) from problem
+            found.append(line)
+        return found
+
+    def index(self, experiments: Iterable[str]) -> Index:
+        """All finished cells of these experiments, to look among."""
+        found = Index()
+        for experiment in experiments:
+            for line in self.lines(experiment):
+                found.add(line)
+        return found
+
+    # -- written ----------------------------------------------------------------------------------------------------
+
+    def append(self, experiment: str, line: Mapping[str, Any]) -> None:
+        """Add a finished cell; when this returns, it is on the disk."""
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        path = self.path(experiment)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with locked(self.folder), path.open("ab+") as file:
+                file.truncate(_whole_bytes(path))
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as problem:
+            raise DataError(f"cannot write {path}: {problem.strerror}; free some space, then go on.") from problem
+
+    # -- users ------------------------------------------------------------------------------------------------------
+
+    def keep_users(self, fingerprint: str, values: Mapping[str, NDArray[Any]]) -> None:
+        """The values of each user of one training, under both masks, for paired tests."""
+        arrays: dict[str, Any] = dict(values)
+        with whole_file(self._users(fingerprint)) as beside, beside.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    def users(self, fingerprint: str) -> dict[str, NDArray[Any]] | None:
+        """What ``keep_users`` kept, or None where it was not kept here."""
+        path = self._users(fingerprint)
+        if not path.exists():
+            return None
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+
+    def _users(self, fingerprint: str) -> Path:
+        return self.folder / USERS / f"{fingerprint}.npz"
+
+
+def _whole_bytes(path: Path) -> int:
+    """Up to where a file consists of whole lines."""
+    content = path.read_bytes()
+    return content.rfind(b"\n") + 1
