@@ -10,7 +10,7 @@ import typer
 # Verbs, in the order in which `dgcf --help` lists them: (module, what it registers).
 VERBS = (
     *("data", "graph", "oscillation"),
-    *("models", "train", "tune", "evaluate", "compare"),
+    *("models", "train", "tune", "evaluate", "compare", "reproduce"),
     *("recommend", "similar", "explain", "export"),
 )
 

@@ -131,44 +131,49 @@ def settings_of(row: Standing) -> str:
 
 def markdown(found: Standings) -> str:
     """Two tables and the notes."""
-    blocks = [f"# {_heading(found)}", _markdown_table(standings_table(found))]
+    blocks = [f"# {_heading(found)}", markdown_table(standings_table(found))]
     if found.n_comparisons:
-        blocks += [f"## Against {_markdown_text(_reference(found))}", _markdown_table(comparisons_table(found))]
-    return "\n\n".join([*blocks, "\n".join(f"- {_markdown_text(note)}" for note in notes(found))]) + "\n"
+        blocks += [f"## Against {markdown_text(_reference(found))}", markdown_table(comparisons_table(found))]
+    return "\n\n".join([*blocks, "\n".join(f"- {markdown_text(note)}" for note in notes(found))]) + "\n"
 
 
-def _markdown_table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """The table alone."""
+
     def line(words: tuple[str, ...]) -> str:
         return f"| {' | '.join(words)} |"
 
     def cell(one: Cell) -> str:
-        text = _markdown_text(one.text)
+        text = markdown_text(one.text)
         return (f"**{text}**" if one.best else text) + (r"\*" if one.marked else "")
 
     rule = tuple("---" if column < table.names else "---:" for column in range(len(table.header)))
     return "\n".join([line(table.header), line(rule), *(line(tuple(map(cell, row))) for row in table.rows)])
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Text in which nothing is markup."""
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 
 def latex(found: Standings) -> str:
     """A table for a paper that loads ``booktabs``: the standings, the tests below them, the notes as caption."""
     parts = [r"% Needs \usepackage{booktabs}.", r"\begin{table}", r"\centering", r"\small"]
-    parts.append(_latex_table(standings_table(found)))
+    parts.append(latex_table(standings_table(found)))
     if found.n_comparisons:
-        parts += [r"\par\medskip", _latex_table(comparisons_table(found))]
-    parts.append(rf"\caption{{{' '.join(map(_latex_text, notes(found)))}}}")
+        parts += [r"\par\medskip", latex_table(comparisons_table(found))]
+    parts.append(rf"\caption{{{' '.join(map(latex_text, notes(found)))}}}")
     return "\n".join([*parts, r"\label{tab:comparison}", r"\end{table}"]) + "\n"
 
 
-def _latex_table(table: Table) -> str:
+def latex_table(table: Table) -> str:
+    """The table alone, for ``booktabs``."""
+
     def line(words: tuple[str, ...]) -> str:
         return f"{' & '.join(words)} \\\\"
 
     def cell(one: Cell) -> str:
-        text = _latex_text(one.text)
+        text = latex_text(one.text)
         return (rf"\textbf{{{text}}}" if one.best else text) + ("$^{*}$" if one.marked else "")
 
     columns = "l" * table.names + "r" * (len(table.header) - table.names)
@@ -176,7 +181,7 @@ def _latex_table(table: Table) -> str:
         [
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            line(tuple(map(_latex_text, table.header))),
+            line(tuple(map(latex_text, table.header))),
             r"\midrule",
             *(line(tuple(map(cell, row))) for row in table.rows),
             r"\bottomrule",
@@ -196,10 +201,22 @@ _LATEX = {
     "–": "--",
     "<": "$<$",
     ">": "$>$",
+    "≤": r"$\leq$",
+    "∞": r"$\infty$",
+    "→": r"$\to$",
+    "×": r"$\times$",
+    "‖": r"$\Vert$",
+    "ᵢ": "$_i$",
+    "ᵤ": "$_u$",
+    "ε": r"$\varepsilon$",
+    "α": r"$\alpha$",
+    "ρ": r"$\rho$",
+    "π": r"$\pi$",
 }
 
 
-def _latex_text(text: str) -> str:
+def latex_text(text: str) -> str:
+    """Text in which nothing is a command."""
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 

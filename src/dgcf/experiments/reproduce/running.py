@@ -42,6 +42,9 @@ class Watcher:
     def finished(self, line: Mapping[str, Any]) -> None:
         """One more cell is recorded."""
 
+    def ended(self) -> None:
+        """The work is over, finished or not."""
+
 
 @dataclass
 class Tally:
@@ -85,7 +88,10 @@ class Desk:
         cells = [cell for one in chosen for cell in _asked(one.wanted, only, seeds, alone=len(chosen) == 1)]
         if not cells:
             raise ConfigError(f"no experiment has a cell {only!r}; leave --only out, or name one with its experiment.")
-        return _Work(self, Tally(), heard, limit).through(cells)
+        try:
+            return _Work(self, Tally(), heard, limit).through(cells)
+        finally:
+            heard.ended()
 
 
 def _asked(wanted: Callable[..., list[Cell]], only: str | None, seeds: int | None, *, alone: bool) -> Iterable[Cell]:

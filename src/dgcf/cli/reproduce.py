@@ -1,0 +1,154 @@
+"""``dgcf reproduce``: every table and figure of the paper, by one command each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dgcf.cli.terminal import AsJson, emit, out, say
+from dgcf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dgcf.experiments.reproduce.plan import Book
+    from dgcf.experiments.reproduce.running import Tally, Watcher
+    from dgcf.experiments.reproduce.store import Store
+
+LISTED = 20
+"""How many missing cells are named on the screen before the rest is counted."""
+
+
+def register(root: typer.Typer) -> None:
+    root.command("reproduce")(reproduce)
+
+
+def reproduce(
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="table1 … table4, loss-curve, layers, oscillation-diff, correlation, pattern, depth, density, "
+            "drop-edge, epsilon, time, theory, best, lightgcn-gowalla, or all.",
+            show_default=False,
+        ),
+    ],
+    render: Annotated[
+        bool, typer.Option("--render", help="Train nothing; draw tables and figures from what is recorded.")
+    ] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="The first so many seeds.", show_default="all")] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="CELL", help="Only cells whose name has this in it; `*` stands for anything."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    data_home: Annotated[
+        Path | None, typer.Option(help="The folder of public datasets.", show_default="$DGCF_DATA_HOME")
+    ] = None,
+    prepare: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Only write the datasets it needs there, for a machine without them."),
+    ] = None,
+    project: Annotated[
+        Path, typer.Option(help="Where `recipes`, `results` and `docs` are.", show_default="this folder")
+    ] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce a table or figure of the paper: train what is not recorded yet, or draw what is.
+
+    What is finished is appended to `results/ID.jsonl` and never trained again, so the work can be stopped by Ctrl-C at
+    any time and goes on with the same command, here or on another machine. Recipes in `recipes/reproduce` say what is
+    trained. The exit code is 1 while cells are missing.
+
+    Example: `dgcf reproduce table4`
+
+    Example: `dgcf reproduce table1 --only 'ml-100k:dgcf:paper' --seeds 3`
+
+    Example: `dgcf reproduce all --render`
+    """
+    from dgcf.experiments.reproduce.plan import Book  # here: torch takes seconds to import
+    from dgcf.experiments.reproduce.store import Store
+
+    _refuse_together(render, {"--seeds": seeds, "--only": only, "--prepare": prepare})
+    if data_home is not None:
+        _look_for_data_in(data_home)
+    book, store = Book.read(project / "recipes"), Store(project / "results")
+    if prepare is not None:
+        _prepare(book, experiment, prepare, as_json)
+    elif render:
+        _render(book, store, experiment, project, as_json)
+    else:
+        _run(book, store, experiment, device, seeds, only, as_json)
+
+
+def _refuse_together(render: bool, others: Mapping[str, Any]) -> None:
+    for name, value in others.items():
+        if render and value is not None:
+            raise ConfigError(f"--render draws all that is recorded; leave {name} out.")
+
+
+def _look_for_data_in(folder: Path) -> None:
+    import os
+
+    if not folder.is_dir():
+        raise ConfigError(f"--data-home {folder} is no folder; name the one that holds deoscirec, movielens, ….")
+    os.environ["DGCF_DATA_HOME"] = str(folder)
+
+
+def _prepare(book: Book, experiment: str, folder: Path, as_json: bool) -> None:
+    from dgcf.experiments.reproduce.running import prepare
+
+    written = [str(path) for path in prepare(book, experiment, folder, say)]
+    emit({"prepared": written}, as_json, lambda: None)
+
+
+def _run(
+    book: Book, store: Store, experiment: str, device: str, seeds: int | None, only: str | None, as_json: bool
+) -> None:
+    from dgcf.experiments.reproduce.running import Desk
+
+    try:
+        tally = Desk(book, store, device=device).run(experiment, seeds=seeds, only=only, watcher=_watcher())
+    except KeyboardInterrupt:
+        say(f"stopped; what is finished is kept in {store.folder}. The same command goes on from there.")
+        raise typer.Exit(130) from None
+    emit({"experiment": experiment, **tally.to_dict()}, as_json, lambda: _tell(tally))
+    if tally.missing:
+        raise typer.Exit(1)
+
+
+def _watcher() -> Watcher:
+    from dgcf.cli.reproducing import Bar, Lines
+    from dgcf.cli.terminal import err
+
+    return Bar() if err.is_terminal else Lines()
+
+
+def _tell(tally: Tally) -> None:
+    out.print(f"{len(tally.done)} cells computed, {len(tally.known)} recorded before, {len(tally.missing)} missing")
+    _tell_missing(tally.missing)
+
+
+def _tell_missing(missing: Mapping[str, str]) -> None:
+    for key, why in list(missing.items())[:LISTED]:
+        say(f"missing: {key} ({why})")
+    if len(missing) > LISTED:
+        say(f"… and {len(missing) - LISTED:,} more; --json names all.")
+
+
+def _render(book: Book, store: Store, experiment: str, project: Path, as_json: bool) -> None:
+    from dgcf.experiments.reproduce.pages import write
+
+    found = write(book, store, experiment, project)
+    missing = {f"{name} {key}": why for name, keys in found.missing.items() for key, why in keys.items()}
+    told = {"experiment": experiment, "written": [str(path) for path in found.written], "missing": found.missing}
+    emit(told, as_json, lambda: _tell_written(found.written, missing))
+    if missing:
+        raise typer.Exit(1)
+
+
+def _tell_written(written: Sequence[Path], missing: Mapping[str, str]) -> None:
+    for path in written:
+        out.print(str(path), markup=False, soft_wrap=True)
+    _tell_missing(missing)

@@ -1,0 +1,46 @@
+"""How the work of ``dgcf reproduce`` is shown: a bar over its cells on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from dgcf.cli.terminal import progress, say
+from dgcf.experiments.reproduce.__main__ import told
+from dgcf.experiments.reproduce.running import Watcher
+
+
+class Lines(Watcher):
+    """For pipes and logs."""
+
+    def began(self, todo: int, known: int) -> None:
+        say(f"{known} cells are recorded, {todo} are to be computed.")
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def finished(self, line: Mapping[str, Any]) -> None:
+        say(told(line))
+
+
+class Bar(Lines):
+    """The same above a bar that ends with the last cell."""
+
+    def __init__(self) -> None:
+        self.stack, self.done, self.todo = ExitStack(), 0, 0
+
+    def began(self, todo: int, known: int) -> None:
+        super().began(todo, known)
+        self.todo = todo
+        if todo:
+            self.update = self.stack.enter_context(progress("cells", todo))
+
+    def finished(self, line: Mapping[str, Any]) -> None:
+        super().finished(line)
+        self.done += 1
+        if self.todo:
+            self.update(min(self.done, self.todo), self.todo)
+
+    def ended(self) -> None:
+        self.stack.close()
