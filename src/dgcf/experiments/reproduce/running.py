@@ -228,10 +228,7 @@ class _Work:
             "kind": cell.kind,
             "fingerprint": cell.fingerprint,
             "data": about,
-            "label": cell.model,
             "model": recipe.name if recipe else cell.model,
-            "settings_from": cell.settings,
-            "varied": dict(cell.varied),
             "preset": recipe.preset if recipe else None,
             "settings": recipe.settings() if recipe else None,
             "seed": cell.seed,
@@ -246,9 +243,15 @@ class _Work:
         self.watcher.finished(line)
 
 
-def _name(cell: Cell) -> dict[str, str]:
+def _name(cell: Cell) -> dict[str, Any]:
     """What is of the experiment and not of the training."""
-    return {"experiment": cell.experiment, "key": cell.key}
+    return {
+        "experiment": cell.experiment,
+        "key": cell.key,
+        "label": cell.model,
+        "settings_from": cell.settings,
+        "varied": dict(cell.varied),
+    }
 
 
 def _groups(cells: Sequence[Cell]) -> list[list[Cell]]:

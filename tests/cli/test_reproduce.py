@@ -1,0 +1,109 @@
+"""``dgcf reproduce`` as a person uses it: train a cell, go on, draw, and be refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dgcf.cli import application
+from tests.conftest import PROJECT
+from tests.experiments.reproducing import place
+
+TABLE3 = 'title = "Table 3"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n'
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project whose only experiment is Table 3, of a dataset that is made on the spot."""
+    made = place(tmp_path, table3=TABLE3)
+    text = (tmp_path / "recipes" / "reproduce" / "data.toml").read_text()
+    from dgcf.data import load
+
+    made.write("data", text.replace(load(tmp_path / "data" / "small").fingerprint, load("planted").fingerprint))
+    made.write("paper", "[table3]\nsmall = [1, 2, 0.5, 3, 4, 5]\n")
+    return tmp_path
+
+
+def invoke(project: Path, *words: str | Path) -> Result:
+    return CliRunner().invoke(application(), ["reproduce", *map(str, words), "--project", str(project)])
+
+
+def test_a_cell_is_computed_once_and_then_drawn(project: Path) -> None:
+    first = invoke(project, "table3", "--json")
+    assert first.exit_code == 0, first.stderr
+    assert json.loads(first.stdout) == {
+        "experiment": "table3",
+        "known": [],
+        "done": ["small:statistics"],
+        "missing": {},
+    }
+    again = invoke(project, "table3", "--json")
+    assert json.loads(again.stdout)["known"] == ["small:statistics"]
+    assert len((project / "results" / "table3.jsonl").read_text().splitlines()) == 1
+    (project / "docs").mkdir()
+    (project / "docs" / "reproduction.md").write_text("Ours.\n<!-- generated: table3 -->\n<!-- end: table3 -->\n")
+    drawn = invoke(project, "table3", "--render", "--json")
+    assert drawn.exit_code == 0, drawn.stderr
+    written = [Path(path).name for path in json.loads(drawn.stdout)["written"]]
+    assert written == ["table3.md", "table3.tex", "reproduction.md"]
+    page = (project / "docs" / "reproduction.md").read_text()
+    assert page.startswith("Ours.\n<!-- generated: table3 -->\n**The datasets**")
+    assert "(1)" in page
+
+
+def test_what_is_missing_is_named_and_the_exit_code_tells(project: Path) -> None:
+    done = invoke(project, "table3", "--render")
+    assert done.exit_code == 1
+    assert "table3.md" in done.stdout
+    assert done.stderr == "missing: table3 small:statistics (not computed yet)\n"
+
+
+def test_datasets_are_written_for_a_machine_without_them(project: Path, tmp_path: Path) -> None:
+    done = invoke(project, "table3", "--prepare", tmp_path / "prepared", "--json")
+    assert json.loads(done.stdout) == {"prepared": [str(tmp_path / "prepared" / "small")]}
+    assert (tmp_path / "prepared" / "small" / "dataset.json").is_file()
+    assert "is there already" in invoke(project, "table3", "--prepare", tmp_path / "prepared").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("tabel3",), "there is no experiment 'tabel3'; did you mean 'table3'?"),
+        (("table3", "--only", "elsewhere"), "table3 has no cell 'elsewhere'"),
+        (("table3", "--render", "--only", "small"), "--render draws all that is recorded; leave --only out."),
+        (("table3", "--device", "tpu"), "device 'tpu' cannot be used here"),
+        (("table3", "--data-home", "nowhere"), "--data-home nowhere is no folder"),
+    ],
+    ids=str,
+)
+def test_refusals(project: Path, words: tuple[str, ...], sentence: str) -> None:
+    done = invoke(project, *words)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"error: {sentence}")
+    assert done.stderr.count("\n") == 1
+    assert not (project / "results").exists()
+
+
+def test_outside_the_project_it_says_where_to_go(tmp_path: Path) -> None:
+    done = invoke(tmp_path, "table3")
+    assert done.exit_code == 1
+    assert "run it in the project's folder" in done.stderr
+
+
+def test_missing_data_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DGCF_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("dgcf.data.catalog.fetch", _no_network)
+    (tmp_path / "recipes").symlink_to(PROJECT / "recipes")
+    done = invoke(tmp_path, "table3", "--only", "gowalla")
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1] == "error: deoscirec/gowalla is not here."
+
+
+def _no_network(name: str, *_: object) -> None:
+    from dgcf.errors import DataError
+
+    raise DataError(f"{name} is not here.")

@@ -1,0 +1,103 @@
+"""What tests of the reproduction share: a small folder of recipes on a planted dataset, and the runner as a process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dgcf.data.synthetic import planted
+from dgcf.experiments.reproduce.plan import Book
+from dgcf.experiments.reproduce.running import Desk
+from dgcf.experiments.reproduce.store import Store
+
+QUICK = "epochs = 4, evaluate_every = 2, dim = 8, batch_size = 256, epsilon = 0.02"
+RECIPES = {
+    "first": f"""
+title = "The first"
+[[grid]]
+data = ["small"]
+models = ["dgcf"]
+settings = ["paper"]
+set = {{ {QUICK} }}
+sweep = {{ layers = [1, 2] }}
+[[grid]]
+kind = "statistics"
+data = ["small"]
+""",
+    "second": f"""
+title = "The second, which wants more of the same training"
+[[grid]]
+data = ["small"]
+models = ["dgcf"]
+settings = ["paper"]
+measures = ["gate-histogram", "pattern", "smoothness"]
+set = {{ {QUICK} }}
+sweep = {{ layers = [2] }}
+""",
+    "third": """
+title = "Settings that nobody has found yet"
+[[grid]]
+data = ["small"]
+models = ["lightgcn"]
+settings = ["tuned"]
+""",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with recipes, prepared data and results."""
+
+    root: Path
+
+    @property
+    def store(self) -> Store:
+        return Store(self.root / "results")
+
+    @property
+    def book(self) -> Book:
+        return Book.read(self.root / "recipes")
+
+    @property
+    def desk(self) -> Desk:
+        return Desk(self.book, self.store, self.root / "data", "cpu")
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / "recipes" / "reproduce" / f"{name}.toml").write_text(text, encoding="utf-8")
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """The runner of a bare machine, as a process."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "dgcf.experiments.reproduce", *words, *self.words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def words(self) -> list[str]:
+        folders = {"--data": "data", "--results": "results", "--recipes": "recipes"}
+        return [word for option, name in folders.items() for word in (option, str(self.root / name))] + [
+            *("--device", "cpu")
+        ]
+
+    def lines(self, experiment: str) -> list[dict[str, Any]]:
+        """The raw lines of a results file."""
+        return [json.loads(line) for line in self.store.path(experiment).read_text().splitlines()]
+
+
+def place(root: Path, **recipes: str) -> Place:
+    """A place with the recipes of this module, or with others."""
+    dataset = planted(120, 60)
+    dataset.save(root / "data" / "small")
+    made = Place(root)
+    (root / "recipes" / "reproduce").mkdir(parents=True)
+    about = 'title = "Small"\nknown = "planted"\nfamily = "small"\nseeds = 2'
+    made.write("data", f'[small]\n{about}\nfingerprints = ["{dataset.fingerprint}"]\n')
+    for name, text in (recipes or RECIPES).items():
+        made.write(name, text)
+    return made

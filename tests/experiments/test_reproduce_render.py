@@ -1,0 +1,238 @@
+"""What is drawn: the right numbers in the right places, what is missing by name, and pages that are up to date."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgcf.config import read_toml
+from dgcf.errors import DataError
+from dgcf.experiments.reproduce.measuring import BINS, METRICS, PATCH
+from dgcf.experiments.reproduce.pages import REPORT
+from dgcf.experiments.reproduce.plan import IDS, Book, Cell
+from dgcf.experiments.reproduce.render import CHAPTERS, fill, page_blocks, render, views
+from dgcf.experiments.reproduce.store import Store
+from dgcf.experiments.reproduce.summary import readme_block
+from tests.conftest import PROJECT
+
+PAPER = read_toml(PROJECT / "recipes" / "reproduce" / "paper.toml")
+LAYERS = 2
+
+
+@pytest.fixture(scope="module")
+def book() -> Book:
+    return Book.read(PROJECT / "recipes")
+
+
+def invented(cell: Cell) -> dict[str, Any]:
+    """A result of the right shape whose recall tells the cell: .3, more for DGCF, and a bit for each seed and layer."""
+    line: dict[str, Any] = {
+        "experiment": cell.experiment,
+        "key": cell.key,
+        "kind": cell.kind,
+        "fingerprint": cell.fingerprint,
+        "data": {"name": cell.source.name},
+        "label": cell.model,
+        "settings_from": cell.settings,
+        "seed": cell.seed,
+        "seconds": 2.0,
+        "hardware": {"device": "cpu", "cpu": "a processor", "cores": 2},
+    }
+    if cell.kind != "trained":
+        return {**line, "computed": COMPUTED[cell.kind](cell)}
+    recall = 0.3 + 0.01 * (cell.model == "dgcf") + 0.001 * (cell.seed or 0) + 1e-4 * int(cell.varied.get("layers", 0))
+    test = dict(zip(METRICS, (recall, recall / 2), strict=True))
+    counts = np.eye(BINS, dtype=int).tolist()
+    histogram = {"counts": counts, "log_degree": [0, 1], "inverse_alpha": [1, 2]}
+    return {
+        **line,
+        "test": {"train": test, "train+validation": {name: value + 0.01 for name, value in test.items()}},
+        "validation": test,
+        "epochs": 10,
+        "best_epoch": 5,
+        "curve": {"epochs": [5, 10], "loss": [0.5, 0.4], "validation": [0.2, 0.1]},
+        "groups": [{"at_most": most, "users": 9, **test} for most in PAPER["density"]["bounds"]],
+        "gates": {"users": 0.6, "items": 0.8, "layers": [{"users": 0.6, "items": 0.8}] * LAYERS},
+        "measures": {
+            "gate-histogram": {"users": histogram, "items": histogram},
+            "pattern": {"rule": "some nodes", "layers": [np.eye(PATCH).tolist()] * LAYERS},
+            "smoothness": {"users": 100.0, "items": 200.0},
+        },
+    }
+
+
+def _walks(cell: Cell) -> dict[str, Any]:
+    walk = {"two_limits": False, "claim": "one limit", "limit_error": 1e-9, "gap_limit_exact": 0.0, "condition": None}
+    walk |= {"within_bound": True, "decay_per_step": 0.9, "flip_per_step": 0.8, "settled": True, "gaps": [1.0, 0.1]}
+    return {"walks": {"L": walk | {"two_limits": True, "condition": 0.2, "claim": "two limits"}, "L+Lc": walk}}
+
+
+def _paired(cell: Cell) -> dict[str, Any]:
+    return {metric: {"p_permutation": 1e-4, "p_seeds": 1e-3} for metric in METRICS}
+
+
+COMPUTED: dict[str, Callable[[Cell], dict[str, Any]]] = {
+    "statistics": lambda cell: {
+        **dict.fromkeys(("users", "items", "train", "validation", "test"), 1234),
+        "density": 0.5,
+        "leaks": dict.fromkeys(("train_validation", "train_test", "validation_test"), 0),
+        "duplicates": {"train": 77},
+    },
+    "edges": lambda cell: {"direct_edges": 10, "cross_edges": 5, "ratio": 2.0},
+    "epochs": lambda cell: {"seconds_per_epoch": 0.5},
+    "walks": _walks,
+    "comparison": _paired,
+}
+
+
+@pytest.fixture(scope="module")
+def full(book: Book, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Results without a gap."""
+    store = Store(tmp_path_factory.mktemp("results"))
+    for name, experiment in book.experiments.items():
+        text = "".join(json.dumps(invented(cell)) + "\n" for cell in experiment.cells)
+        store.path(name).write_text(text)
+    return store
+
+
+def test_every_experiment_can_be_drawn() -> None:
+    assert tuple(CHAPTERS) == IDS
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_full_results_leave_nothing_missing(name: str, book: Book, full: Store, tmp_path: Path) -> None:
+    (view,) = views(book, full, name)
+    assert view.missing == {}
+    files = {path.suffix: path for path in render(view, tmp_path)}
+    markdown, latex = files[".md"].read_text(), files[".tex"].read_text()
+    assert "Missing" not in markdown
+    assert "–" not in "".join(line for line in markdown.splitlines() if line.startswith("|") and "0.3" in line)[:60]
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    tables = re.split(r"\n\n", markdown)
+    for table in (part for part in tables if part.startswith("|")):
+        assert len({line.count("|") for line in table.splitlines()}) == 1, table
+    assert latex.count("{") == latex.count("}")
+    assert latex.count(r"\toprule") == latex.count(r"\end{table}") == sum(part.startswith("|") for part in tables)
+    assert rows or name == "pattern"
+    assert (".png" in files) == (".svg" in files) == (f"]({name}.png)" in markdown)
+    if ".png" in files:
+        assert files[".png"].read_bytes().startswith(b"\x89PNG")
+        assert ET.parse(files[".svg"]).getroot().tag.endswith("svg")
+
+
+def test_the_same_results_give_the_same_bytes(book: Book, full: Store, tmp_path: Path) -> None:
+    (view,) = views(book, full, "layers")
+    for one, other in zip(render(view, tmp_path / "a"), render(view, tmp_path / "b"), strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_without_results_every_cell_is_named_as_missing(name: str, book: Book, tmp_path: Path) -> None:
+    (view,) = views(book, Store(tmp_path / "none"), name)
+    experiment = book.experiment(name)
+    assert list(view.missing) == [cell.key for cell in experiment.cells]
+    files = render(view, tmp_path)
+    assert [path.suffix for path in files] == [".md", ".tex"]
+    text = files[0].read_text()
+    assert f"Missing: {len(experiment.cells)} of {len(experiment.cells)} cells: " in text
+    assert experiment.cells[0].key.replace("_", r"\_") in text
+
+
+def test_table_1_has_ours_the_papers_and_the_difference(book: Book, full: Store, tmp_path: Path) -> None:
+    (view,) = views(book, full, "table1")
+    text = render(view, tmp_path)[0].read_text()
+    row = next(
+        line for line in text.split("**ML1M: the paper's own settings**")[1].splitlines() if "| lightgcn" in line
+    )
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    mean, std = 0.302, np.std([0.300, 0.301, 0.302, 0.303, 0.304], ddof=1)
+    assert cells[:6] == ["lightgcn", "5", f"{mean:.4f} ± {std:.4f}\\*", "0.2888", "+0.0132", f"{16 * 1e-4:.2g}"]
+    assert cells[6:9] == [f"{mean / 2:.4f} ± {std / 2:.4f}\\*", "0.2334", "−0.0824"]
+    assert cells[-2] == f"{mean + 0.01:.4f} ± {std:.4f}"
+    assert "**0.3120 ± 0.0016**" in text  # DGCF, the best
+
+
+def test_a_missing_cell_is_named_and_its_mean_is_of_the_rest(book: Book, full: Store, tmp_path: Path) -> None:
+    lines = full.lines("table2")
+    lost = "ml-1m:dgcf:paper:readout=last:layers=3:seed=4"
+    kept = Store(tmp_path / "results")
+    for line in lines:
+        if line["key"] != lost:
+            kept.append("table2", line)
+    (view,) = views(book, kept, "table2")
+    assert list(view.missing) == [lost]
+    text = render(view, tmp_path)[0].read_text()
+    assert f"Missing: 1 of {len(lines)} cells: {lost}." in text
+    spread = view.spread("recall@20", model="dgcf", layers=3)
+    assert spread is not None
+    assert spread.mean == pytest.approx(0.31 + 3e-4 + 0.0015)
+
+
+def test_a_result_of_other_settings_is_missing(book: Book, full: Store, tmp_path: Path) -> None:
+    stale = Store(tmp_path)
+    for line in full.lines("loss-curve"):
+        stale.append("loss-curve", {**line, "fingerprint": "of other settings"})
+    assert len(views(book, stale, "loss-curve")[0].missing) == 5
+
+
+def test_the_papers_numbers_are_those_of_its_tables() -> None:
+    table1 = {
+        "bpr-mf": (".2653 .2149", ".0762 .0588", ".1371 .1126", ".2894 .1907"),
+        "gcn": (".2628 .2086", ".0701 .0569", ".1426 .1161", ".3025 .1919"),
+        "gcn-jk": (".2723 .2184", ".0611 .0490", ".1335 .1095", ".3086 .1917"),
+        "gc-mc": (".2611 .2069", ".0578 .0475", ".1181 .0967", ".2966 .1883"),
+        "ngcf": (".2693 .2164", ".1117 .0886", ".1485 .1196", ".3146 .1978"),
+        "lightgcn": (".2888 .2334", ".1130 .0893", ".1584 .1309", ".3399 .2137"),
+        "dgcf": (".3075 .2501", ".1351 .1083", ".1707 .1384", ".3536 .2290"),
+        "dgcf-chp": (".2975 .2420", ".1241 .0991", ".1657 .1344", ".3368 .2159"),
+        "dgcf-la": (".2967 .2425", ".1289 .1030", ".1653 .1350", ".3385 .2181"),
+    }
+    for model, columns in table1.items():
+        for data, numbers in zip(("ml-1m", "amazon", "gowalla", "ml-100k"), columns, strict=True):
+            assert PAPER["table1"][data][model] == [float(number) for number in numbers.split()]
+    assert set(PAPER["table1"]) == {"ml-1m", "amazon", "gowalla", "ml-100k"}
+    table2 = {
+        "gcn": ".2589 .2577 .2332 .2628",
+        "gc-mc": ".2574 .2602 .2328 .2646",
+        "ngcf": ".2107 .2111 .1767 .1759",
+        "lightgcn": ".2930 .2844 .2543 .1968",
+        "dgcf": ".3037 .3041 .3027 .3012",
+        "dgcf-chp": ".2961 .2983 .2943 .3011",
+        "dgcf-la": ".2994 .3040 .3031 .3019",
+    }
+    assert PAPER["table2"] == {model: [float(number) for number in row.split()] for model, row in table2.items()}
+
+
+# -- pages ------------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_between_the_marks_is_replaced() -> None:
+    page = (
+        "by hand\n<!-- generated: a -->\nold\n<!-- end: a -->\nalso by hand\n<!-- generated: b -->\n<!-- end: b -->\n"
+    )
+    once = fill(page, {"a": "new\n"}, "a page")
+    assert once == page.replace("old", "new")
+    assert fill(once, {"a": "new"}, "a page") == once
+    with pytest.raises(DataError, match="a page does not have one mark that opens and one that ends a"):
+        fill(page.replace("<!-- end: a -->", ""), {"a": "new"}, "a page")
+
+
+def test_the_report_and_the_readme_are_what_the_results_say(book: Book) -> None:
+    """`dgcf reproduce all --render` would change nothing."""
+    shown = views(book, Store(PROJECT / "results"), "all")
+    report, readme = (PROJECT / REPORT).read_text(), (PROJECT / "README.md").read_text()
+    blocks = page_blocks(shown)
+    assert re.findall(r"<!-- generated: (\S+) -->", report) == list(IDS)
+    assert fill(report, blocks, REPORT) == report
+    assert fill(readme, {"results": readme_block(shown)}, "README.md") == readme
+    assert "<!-- generated: results -->" in readme
+    for name, text in blocks.items():
+        stored = (PROJECT / "docs" / "reproduction" / f"{name}.md").read_text()
+        assert stored.partition("\n\n")[2] == text.replace("](reproduction/", "](")
