@@ -78,22 +78,38 @@ class EdgeDrop:
 
     def kept(self, hashes: Words) -> NDArray[np.bool_]:
         """Which edges stay, given ``mix32`` of their numbers."""
-        k0, k1 = self.keys
-        z = (hashes ^ np.uint32(k0)) * np.uint32(k1)
-        z = (z ^ (z >> np.uint32(16))) * np.uint32(GOLDEN)
-        return np.asarray(z >= np.uint32(self.limit))
+        kept = np.empty(hashes.shape, dtype=np.bool_)
+        self._draw(hashes, np.empty_like(hashes), np.empty_like(hashes), kept)
+        return kept
 
-    def mask(self, values: Tensor, hashes: Tensor) -> Tensor:
-        """``values`` with the dropped ones set to zero (not yet rescaled). ``hashes`` are the int32 bits of mix32."""
+    def _draw(self, hashes: Words, z: Words, shifted: Words, kept: NDArray[np.bool_]) -> None:
+        """``kept`` of ``hashes``; ``z`` and ``shifted`` are room to work in, of the same shape."""
+        k0, k1 = self.keys
+        np.bitwise_xor(hashes, np.uint32(k0), out=z)
+        np.multiply(z, np.uint32(k1), out=z)
+        np.right_shift(z, np.uint32(16), out=shifted)
+        np.bitwise_xor(z, shifted, out=z)
+        np.multiply(z, np.uint32(GOLDEN), out=z)
+        np.greater_equal(z, np.uint32(self.limit), out=kept)
+
+    def mask(self, values: Tensor, hashes: Tensor, out: Tensor | None = None) -> Tensor:
+        """``values`` with the dropped ones set to zero (not yet rescaled). ``hashes`` are the int32 bits of mix32.
+
+        On the CPU they can be written to ``out``, of the same shape and type.
+        """
         if values.device.type != "cpu":
             return values * self._kept_on_device(hashes)
-        masked = torch.empty_like(values)
+        masked = torch.empty_like(values) if out is None else out
         bits_in, bits_out = bits(values), bits(masked)
         words = hashes.numpy().view(np.uint32)
+        room = min(len(words), CHUNK)
+        z, shifted, kept = np.empty(room, np.uint32), np.empty(room, np.uint32), np.empty(room, np.bool_)
         for start in range(0, len(words), CHUNK):
             part = slice(start, start + CHUNK)
+            n = len(words[part])
+            self._draw(words[part], z[:n], shifted[:n], kept[:n])
             # A kept value times one, in its integer bits: one pass for any float width, bfloat16 included.
-            np.multiply(bits_in[part], self.kept(words[part]), out=bits_out[part])
+            np.multiply(bits_in[part], kept[:n], out=bits_out[part])
         return masked
 
     def _kept_on_device(self, hashes: Tensor) -> Tensor:

@@ -180,6 +180,11 @@ class Propagation:
         stored = isinstance(self.operator, StoredMap) and self.dtype == torch.float32
         return stored and self.device.type == "cuda" and find_spec("triton") is not None
 
+    @property
+    def has_cpu_matrix(self) -> bool:
+        """Whether the stack by strips can take over: a stored matrix on the CPU."""
+        return isinstance(self.operator, StoredMap) and self.device.type == "cpu"
+
     def gpu_matrix(self) -> GpuMatrix:
         """The stored matrix as the fused kernels read it."""
         from dgcf.graph.gpu import GpuMatrix

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -10,8 +11,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from dgcf.graph.dropedge import EdgeDrop, hash_tensor
+from dgcf.graph.dropedge import CHUNK, EdgeDrop, hash_tensor
 from dgcf.graph.kernels import CSR, product, take_rows
+from dgcf.graph.threads import available, together
+
+# Rows of a sparse matrix must be cut out of it before they can be multiplied. Up to about this share of rows it pays
+# (Gowalla, 27 %: 15 ms against 40 for a layer and its adjoint), above it does not (ML-100K, 81 %: 1.5 against 0.8).
+WORTH_CUTTING = 0.3
 
 
 class StoredMatrix:
@@ -68,9 +74,26 @@ class StoredMatrix:
             return self.values
         return drop.mask(self.values, self.hashes(drop.kind, adjoint=adjoint))
 
+    def drawn(self, drops: Sequence[EdgeDrop | None], *, adjoint: bool = False) -> list[CSR]:
+        """The matrix, or its transpose, under each of some draws; on the CPU, where threads share the drawing."""
+        hashes = {drop: self.hashes(drop.kind, adjoint=adjoint) for drop in drops if drop is not None}
+        weights = {drop: torch.empty_like(self.values) for drop in hashes}
+
+        def draw(part: slice) -> None:
+            for drop, out in weights.items():
+                drop.mask(self.values[part], hashes[drop][part], out=out[part])
+
+        if weights:
+            together([partial(draw, part) for part in _parts(len(self.values))])
+        return [self._with(self.values if drop is None else weights[drop]) for drop in drops]
+
     def product(self, x: Tensor, weights: Tensor) -> Tensor:
         """``M x`` with the given weights for M, (N, dim)."""
         return product(self._with(weights), x)
+
+    def worth_cutting(self, rows: Tensor) -> bool:
+        """Whether the product of these rows is less work than that of all, the cutting included."""
+        return len(rows) <= WORTH_CUTTING * (len(self.offsets) - 1)
 
     def rows(self, rows: Tensor, drop: EdgeDrop | None) -> CSR:
         """The given rows under drop-edge, (len(rows), N); costs as much as they hold entries."""
@@ -82,3 +105,9 @@ class StoredMatrix:
 
     def _with(self, values: Tensor) -> CSR:
         return CSR(self.offsets, self.indices, values, self.exact.shape[1])
+
+
+def _parts(n: int) -> list[slice]:
+    """As many even parts of n entries as torch has threads, none shorter than what is drawn at a time."""
+    parts = max(1, min(available(), n // CHUNK))
+    return [slice(n * part // parts, n * (part + 1) // parts) for part in range(parts)]

@@ -19,10 +19,12 @@ from dgcf.data.pairs import Pairs
 from dgcf.data.rows import Matrix
 from dgcf.errors import DataError
 from dgcf.graph import EdgeDrop, MessageDrop, NeighbourDraw, Propagation
+from dgcf.graph.cpustack import StripStack
 from dgcf.random import uniform
 
 if TYPE_CHECKING:
     from dgcf.graph.gpu import GpuMatrix
+    from dgcf.graph.stored import StoredMatrix
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,16 @@ class Stack:
         drop = None if words is None else DeviceDrop(words, int(p * 2.0**32))
         found: tuple[Tensor, Tensor] = FusedStack.apply(  # type: ignore[no-untyped-call]
             layer0, self.alpha, matrix, self.layers, rows, drop, self.mean, storage
+        )
+        return found
+
+    def rows_on_cpu(
+        self, layer0: Tensor, matrix: StoredMatrix, rows: Tensor, drop: DropSchedule | None
+    ) -> tuple[Tensor, Tensor]:
+        """The final and the layer-0 rows of a batch on a CPU, differentiable, with the draws of ``drop``, if any."""
+        drops = tuple(None if drop is None else drop.at(layer) for layer in range(self.layers))
+        found: tuple[Tensor, Tensor] = StripStack.apply(  # type: ignore[no-untyped-call]
+            layer0, self.alpha, matrix, drops, rows, self.mean
         )
         return found
 

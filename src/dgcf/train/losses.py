@@ -21,7 +21,7 @@ def bpr(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     Shapes: users (B, d), positives (B, d), negatives (B, n, d); the mean is over all B · n comparisons.
     ``softplus(−x)`` is ``−log σ(x)`` without its overflow.
     """
-    return softplus(_scored(users, negatives) - _scored(users, positives.unsqueeze(1))).mean()
+    return softplus(_scored(users, negatives - positives.unsqueeze(1))).mean()
 
 
 def bpr_hardest(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
@@ -30,8 +30,7 @@ def bpr_hardest(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     Shapes as in ``bpr``; the mean is over the B pairs. Most uniform negatives are far below the positive and teach
     nothing; the hardest of a few is nearer to what stands in its way at the top of the list.
     """
-    hardest = _scored(users, negatives).amax(dim=1, keepdim=True)
-    return softplus(hardest - _scored(users, positives.unsqueeze(1))).mean()
+    return softplus(_scored(users, negatives - positives.unsqueeze(1)).amax(dim=1)).mean()
 
 
 def _scored(users: Tensor, items: Tensor) -> Tensor:
@@ -84,29 +83,33 @@ class Objective:
     """A loss and what it asks of a batch: ``value(users, positives, negatives, **settings)``.
 
     ``negatives``: how many unless told otherwise, for each pair or ``shared`` by the batch. ``cosine``: it compares
-    directions, so directions are ranked. ``settings``: those of the training settings that it reads.
+    directions, so directions are ranked. ``all_pairs``: it compares rows with rows of other pairs, which is work enough
+    for several threads. ``settings``: those of the training settings that it reads.
     """
 
     value: Callable[..., Tensor]
     negatives: int
     shared: bool = False
     cosine: bool = False
+    all_pairs: bool = False
     settings: tuple[str, ...] = ()
 
 
 OBJECTIVES: Mapping[LossName, Objective] = {
     "bpr": Objective(bpr, 1),
     "bpr-hardest": Objective(bpr_hardest, 8),
-    "softmax": Objective(sampled_softmax, 1024, shared=True, cosine=True, settings=("temperature",)),
+    "softmax": Objective(sampled_softmax, 1024, shared=True, cosine=True, all_pairs=True, settings=("temperature",)),
     # Inner products rank, as in its authors' code: the lengths, which the loss does not see, grow with popularity.
-    "directau": Objective(directau, 0, settings=("uniformity",)),
+    "directau": Objective(directau, 0, all_pairs=True, settings=("uniformity",)),
 }
 
 
-def l2_term(ego_rows: Tensor, times: Tensor, batch_size: int) -> Tensor:
+def l2_term(ego_rows: Tensor, times: Tensor | None, batch_size: int) -> Tensor:
     """``½ Σ ‖e‖² / B`` over the layer-0 rows that a batch of B pairs uses, each as often as it is used.
 
-    ``ego_rows`` (R, d) are the distinct rows, ``times`` (R,) how often each occurs among the batch's users, positives
-    and negatives. Multiplied by λ this is the authors' reading of the paper's ``λ‖Θ‖²``; gates are not regularised.
+    ``ego_rows`` (R, d), ``times`` (R,) how often each one is used as user, positive or negative; None if ``ego_rows``
+    has each one as often as that. Multiplied by λ this is the authors' reading of the paper's ``λ‖Θ‖²``; gates are not
+    regularised.
     """
-    return 0.5 * (ego_rows.square().sum(dim=1) * times).sum() / batch_size
+    squares = ego_rows.square()
+    return 0.5 * (squares.sum() if times is None else (squares.sum(dim=1) * times).sum()) / batch_size

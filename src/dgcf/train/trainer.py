@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DgcfError, did_you_mean
 from dgcf.graph import EdgeDrop, Propagation
+from dgcf.graph.threads import undivided
 from dgcf.models.base import DropSchedule, Embeddings, GraphModel, Ranking
 from dgcf.random import bits
 from dgcf.train.captured import CapturedSteps
@@ -96,15 +98,11 @@ class Trainer:
 
         Only the rows that the batch names are computed in the last layer, each of them once.
         """
-        n_users, size = self.model.n_users, len(batch)
-        items = torch.cat([batch.positives, batch.negatives.flatten()]) + n_users
+        size = len(batch)
+        items = torch.cat([batch.positives, batch.negatives.flatten()]) + self.model.n_users
         nodes = torch.cat([batch.users, items])
-        times = torch.bincount(nodes, minlength=self.model.n_nodes)
-        rows = times.nonzero().squeeze(1)
-        place = (torch.cumsum(times > 0, dim=0) - 1)[nodes]  # where each node's row lies among ``rows``
-        final = self.model(self.propagation, rows=rows, drop=self._drop(step))
-        taken = _gathered(final, place)
-        users, positives, negatives = taken[:size], taken[size : 2 * size], taken[2 * size :]
+        final, ego, times = self._rows(nodes, step)
+        users, positives, negatives = torch.split(final, [size, size, len(nodes) - 2 * size])
         objective = self.config.objective
         settings = {name: getattr(self.config, name) for name in objective.settings}
         if objective.shared:
@@ -114,7 +112,25 @@ class Trainer:
             value = objective.value(users, positives, own, **settings)
         if self.config.l2 == 0:
             return value
-        return value + self.config.l2 * l2_term(self.model.ego(rows), times[rows], size)
+        return value + self.config.l2 * l2_term(ego, times, size)
+
+    def _rows(self, nodes: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The final rows of the nodes; rows of layer 0, and how often each one counts (None: once)."""
+        stack = self.model.stack() if self._by_strips else None
+        if stack is not None:
+            assert self.propagation is not None
+            return *stack.rows_on_cpu(self.model.layer0, self.propagation.stored, nodes, self._drop(step)), None
+        times = torch.bincount(nodes, minlength=self.model.n_nodes)
+        rows = times.nonzero().squeeze(1)
+        place = (torch.cumsum(times > 0, dim=0) - 1)[nodes]  # where each node's row lies among ``rows``
+        final = self.model(self.propagation, rows=rows, drop=self._drop(step))
+        return _gathered(final, place), self.model.ego(rows), times[rows]
+
+    @property
+    def _by_strips(self) -> bool:
+        """Whether the CPU can take a stack's columns apart: its matrix is stored, in the precision of the model."""
+        operator = self.propagation
+        return operator is not None and operator.has_cpu_matrix and operator.dtype == self.model.layer0.dtype
 
     def _drop(self, step: int) -> DropSchedule:
         """What this step leaves out; without drop-edge too, since a model may drop messages."""
@@ -149,8 +165,10 @@ class Trainer:
 
     def _step(self, batch: Batch, step: int) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        value = self.loss(batch, step)
-        value.backward()  # type: ignore[no-untyped-call]
+        # Dividing the small operations of such a loss between threads costs more than it saves.
+        with nullcontext() if self.config.objective.all_pairs else undivided():
+            value = self.loss(batch, step)
+            value.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         # Kept on the device and looked at when something is saved or reported: no wait in every step.
         self._loss += value.detach() * len(batch)
