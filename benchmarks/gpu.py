@@ -27,6 +27,7 @@ from dgcf.models.base import GraphModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.lightgcn import LightGCN, LightGCNConfig
 from dgcf.train.config import TrainConfig
+from dgcf.train.sidebyside import SideBySide
 from dgcf.train.trainer import Trainer
 
 EPSILON = {"ml-100k": 0.006, "ml-1m": 0.001, "amazon-movies-tv": 0.003, "gowalla": 0.004}
@@ -47,8 +48,9 @@ def our_epoch(dataset: Dataset, model: GraphModel, how: TrainConfig) -> Callable
     spec = model.config.spec()
     propagation = build_propagation(dataset.train.to_scipy(), spec).to(device="cuda")
     trainer = Trainer(model, propagation, dataset.train, how, seed=0, device="cuda")
-    trainer._train_epoch()
-    return trainer._train_epoch
+    alone = SideBySide([trainer])
+    alone.train_epoch()
+    return alone.train_epoch
 
 
 def pyg_epoch(dataset: Dataset, dim: int, layers: int, batch: int) -> Callable[[], object]:

@@ -35,6 +35,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.graph import build_propagation
 from dgcf.models import entry
 from dgcf.train import TrainConfig, Trainer
+from dgcf.train.sidebyside import SideBySide
 from dataclasses import replace
 users, items = np.load(sys.argv[1] + "/train.npy")
 pairs = Pairs.from_indices(users, items, users.max() + 1, items.max() + 1)
@@ -43,8 +44,9 @@ config = replace(found.config, dim=64, layers=3, **{more})
 model = found.build(pairs.n_users, pairs.n_items, config)
 trainer = Trainer(model, build_propagation(pairs.to_scipy(), config.spec()), pairs,
                   TrainConfig(batch_size=2048, l2=1e-4, epochs=10**6, edge_dropout={drop}))
+alone = SideBySide([trainer])
 def epoch():
-    assert trainer._train_epoch()
+    assert alone.train_epoch()
 """
 
 RECBOLE = """

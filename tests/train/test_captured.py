@@ -2,68 +2,121 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 
 from dgcf.data import load
 from dgcf.graph import build_propagation
-from dgcf.models.dgcf import DGCF, DGCFConfig
+from dgcf.models import entry
+from dgcf.train import Each, Recipe, Trained, resolve, train, train_many
 from dgcf.train.config import TrainConfig
+from dgcf.train.device_batches import DeviceBatches
 from dgcf.train.sampler import Sampler
+from dgcf.train.sidebyside import SideBySide
 from dgcf.train.trainer import Trainer
 
 gpu = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("sampling", ["interaction", "user"])
-def test_an_epoch_on_a_device_is_the_samplers_epoch(sampling: Literal["interaction", "user"]) -> None:
+@pytest.mark.parametrize("size", [128, 3000])
+@pytest.mark.parametrize("shared", [None, 20])
+def test_an_epoch_on_a_device_is_the_samplers_epoch(
+    sampling: Literal["interaction", "user"], size: int, shared: int | None
+) -> None:
     """On any device, the CPU included: whole epochs are the batches of the sampler, end to end."""
-    from dgcf.train.captured import DeviceSampler
-
-    sampler = Sampler(load("planted").train, 128, per_pair=2, seed=3, sampling=sampling)
-    users, positives, negatives = DeviceSampler(sampler, torch.device("cpu")).epoch(4)
+    sampler = Sampler(load("planted").train, size, per_pair=2, shared=shared, seed=3, sampling=sampling)
+    device_batches = DeviceBatches(sampler, torch.device("cpu"))
+    users, positives, negatives = device_batches.lay_out(device_batches.draw(4))
     batches = [sampler.batch(4, number) for number in range(sampler.batches_per_epoch)]
     assert torch.equal(users, torch.cat([batch.users for batch in batches]))
     assert torch.equal(positives, torch.cat([batch.positives for batch in batches]))
-    assert torch.equal(negatives, torch.cat([batch.negatives for batch in batches]))
+    join = torch.cat if shared is None else torch.stack
+    assert torch.equal(negatives, join([batch.negatives for batch in batches]))
     assert [len(batch) for batch in batches] == sampler.batch_sizes
 
 
-def trained(device: str, epochs: int = 2, **settings: object) -> Trainer:
-    dataset = load("planted")
-    config = DGCFConfig(dim=24, layers=3)
-    propagation = build_propagation(dataset.train.to_scipy(), config.spec()).to(device=device)
-    how = TrainConfig(batch_size=500, l2=1e-2, epochs=epochs, **settings)  # type: ignore[arg-type]
-    trainer = Trainer(
-        DGCF(dataset.n_users, dataset.n_items, config, 1), propagation, dataset.train, how, seed=1, device=device
-    )
-    trainer.fit()
-    return trainer
+def trainer(device: str, epochs: int = 2, model: str = "dgcf", seed: int = 1, **settings: Any) -> Trainer:
+    dataset, found = load("planted"), entry(model)
+    config = found.config
+    spec = config.spec()
+    propagation = None if spec is None else build_propagation(dataset.train.to_scipy(), spec).to(device=device)
+    how = TrainConfig(**{"batch_size": 500, "l2": 1e-2, "epochs": epochs, **settings})
+    built = found.build(dataset.n_users, dataset.n_items, config, seed)
+    return Trainer(built, propagation, dataset.train, how, seed=seed, device=device)
+
+
+def trained(device: str, *args: Any, **settings: Any) -> Trainer:
+    built = trainer(device, *args, **settings)
+    built.fit()
+    return built
+
+
+def assert_same(one: Trainer, two: Trainer) -> None:
+    for name, weights in one.model.state_dict().items():
+        assert torch.equal(two.model.state_dict()[name], weights), name
+
+
+LOSSES: list[dict[str, Any]] = [
+    {},
+    {"edge_dropout": 0.2},
+    {"edge_dropout": 0.2, "dropout_draws": "step", "sampler": "user"},
+    {"negatives": 3},
+    {"loss": "softmax", "negatives": 30, "edge_dropout": 0.1},
+    {"loss": "bpr-hardest", "negatives": 4},
+    {"loss": "directau"},
+]
 
 
 @gpu
-@pytest.mark.parametrize("edge_dropout", [0.0, 0.2])
-def test_recorded_steps_agree_with_the_cpu_and_with_themselves(edge_dropout: float) -> None:
-    cpu, one, two = (trained(device, edge_dropout=edge_dropout) for device in ("cpu", "cuda", "cuda"))
-    assert one._captured is not None
+@pytest.mark.parametrize("settings", LOSSES)
+@pytest.mark.parametrize("model", ["dgcf", "dgcf-sl", "lightgcn", "bpr-mf"])
+def test_recorded_steps_agree_with_the_cpu_and_with_themselves(model: str, settings: dict[str, Any]) -> None:
+    cpu, one, two = (trained(device, model=model, **settings) for device in ("cpu", "cuda", "cuda"))
     for name, weights in cpu.model.state_dict().items():
         found = one.model.state_dict()[name]
-        assert float((found.cpu() - weights).norm() / weights.norm()) < 1e-5
-        assert torch.equal(found, two.model.state_dict()[name])
+        assert float((found.cpu() - weights).norm() / weights.norm()) < 1e-5, name
+    assert float(one.running_loss) == pytest.approx(float(cpu.running_loss), rel=1e-5)
+    assert_same(one, two)
+
+
+@gpu
+@pytest.mark.parametrize("settings", LOSSES)
+def test_seeds_side_by_side_are_the_same_to_the_bit_as_one_by_one(settings: dict[str, Any]) -> None:
+    together = [trainer("cuda", seed=seed, **settings) for seed in (1, 2, 3)]
+    SideBySide(together).fit()
+    for seed, one in zip((1, 2, 3), together, strict=True):
+        assert_same(one, trained("cuda", seed=seed, **settings))
+
+
+@gpu
+def test_seeds_leave_at_their_own_time_and_with_their_own_best_epoch() -> None:
+    dataset = load("planted")
+    settings = {"batch_size": 500, "epochs": 40, "evaluate_every": 1, "patience": 2, "min_epochs": 1, "dim": 24}
+    recipe: Recipe = resolve("dgcf", settings=settings)
+    from dgcf.evaluate.validation import validator
+
+    validate = validator(dataset, "recall@20")
+    each = [Each(seed) for seed in range(4)]
+    together: list[Trained] = train_many(dataset, recipe, each, device="cuda", validate=validate)
+    alone = [train(dataset, recipe, seed=seed, device="cuda", validate=validate) for seed in range(4)]
+    assert len({one.epochs for one in alone}) > 1, "these seeds are meant to stop at different epochs"
+    for one, other in zip(together, alone, strict=True):
+        assert (one.epochs, one.best_epoch, one.reason) == (other.epochs, other.best_epoch, other.reason)
+        for name, weights in other.model.state_dict().items():
+            assert torch.equal(one.model.state_dict()[name], weights), name
 
 
 @gpu
 def test_a_recorded_training_goes_on_from_a_checkpoint_to_the_bit() -> None:
     whole = trained("cuda", epochs=3, edge_dropout=0.1)
     half = trained("cuda", epochs=2, edge_dropout=0.1)
-    rest = trained("cuda", epochs=1, edge_dropout=0.1)
-    rest.config, rest._captured = whole.config, None
+    rest = trainer("cuda", epochs=3, edge_dropout=0.1)
     rest.restore(half.checkpoint())
     rest.fit()
-    for name, weights in whole.model.state_dict().items():
-        assert torch.equal(rest.model.state_dict()[name], weights)
+    assert_same(whole, rest)
 
 
 @gpu

@@ -63,8 +63,8 @@ def test_directau_of_a_single_pair_is_its_alignment() -> None:
 
 def test_sampled_softmax_is_the_cross_entropy_of_the_positive() -> None:
     users, positives, negatives = drawn(3, 5), drawn(3, 5, seed=1), drawn(4, 5, seed=2)
-    hits = torch.tensor([[1, 1, 2], [0, 3, 2]])
-    owned = set(map(tuple, hits.T.tolist()))
+    owned = {(1, 0), (1, 3), (2, 2)}
+    hits = torch.tensor([[(b, k) in owned for k in range(4)] for b in range(3)])
 
     def cosine(a: Tensor, b: Tensor) -> float:
         return float(a @ b) / math.sqrt(float(a @ a) * float(b @ b))
@@ -79,7 +79,7 @@ def test_sampled_softmax_is_the_cross_entropy_of_the_positive() -> None:
 
 def test_sampled_softmax_with_nothing_but_hits_is_zero_and_has_a_gradient() -> None:
     users = drawn(1, 4).requires_grad_()
-    hits = torch.tensor([[0, 0], [0, 1]])
+    hits = torch.ones(1, 2, dtype=torch.bool)
     value = sampled_softmax(users, drawn(1, 4, seed=1), drawn(2, 4, seed=2), 0.1, hits)
     assert value.item() == 0.0
     value.backward()
@@ -90,7 +90,8 @@ def test_sampled_softmax_with_nothing_but_hits_is_zero_and_has_a_gradient() -> N
 def test_gradcheck() -> None:
     users, positives = drawn(3, 4).requires_grad_(), drawn(3, 4, seed=1).requires_grad_()
     own, shared = drawn(3, 2, 4, seed=2).requires_grad_(), drawn(5, 4, seed=3).requires_grad_()
-    hits = torch.tensor([[0, 2], [1, 4]])
+    hits = torch.zeros(3, 5, dtype=torch.bool)
+    hits[0, 1] = hits[2, 4] = True
     assert torch.autograd.gradcheck(bpr, (users, positives, own))
     assert torch.autograd.gradcheck(lambda u, p, n: sampled_softmax(u, p, n, 0.3, hits), (users, positives, shared))
     assert torch.autograd.gradcheck(bpr_hardest, (users, positives, own))

@@ -161,7 +161,7 @@ def test_a_gradient_that_is_not_finite_is_seen_even_where_the_loss_is(dataset: D
     recipe = recipe_for("bpr-mf", epochs=1, batch_size=100_000)
     model, propagation = build(dataset, recipe)
     model.layer0.register_hook(lambda gradient: gradient * torch.inf)
-    with pytest.raises(DivergedError, match="a gradient is not finite in epoch 1"):
+    with pytest.raises(DivergedError, match="a weight is not finite in epoch 1"):
         Trainer(model, propagation, dataset.train, recipe.train).fit()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,20 @@ from dgcf.errors import ConfigError, DgcfError, did_you_mean
 from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.evaluate.metrics import parse_metric
 from dgcf.evaluate.validation import validator
-from dgcf.train import EpochReport, Observer, PlainLines, Recipe, Run, Trained, Validate, pick_device, resolve, train
+from dgcf.train import (
+    Each,
+    EpochReport,
+    Observer,
+    PlainLines,
+    Recipe,
+    Run,
+    Trained,
+    Validate,
+    groups,
+    pick_device,
+    resolve,
+    train_many,
+)
 from dgcf.train.observer import Several
 from dgcf.train.track import refuse_unknown_trackers, tracked
 
@@ -59,13 +74,14 @@ def start(
     for path in paths.values():
         Run.refuse_taken(path)
     results = []
-    for seed, path in paths.items():
-        run = Run.create(path, dataset, recipe, seed=seed, device=place, source=source)
+    for together in groups(list(paths), recipe, how.device):
+        runs = [Run.create(paths[seed], dataset, recipe, seed=seed, device=place, source=source) for seed in together]
         try:
-            results.append(_train(run, dataset, recipe, how))
+            results += _train(runs, dataset, recipe, how)
         except DgcfError:
-            if not run.has_checkpoint:  # it never began: its folder would only stand in the way of the next try
-                shutil.rmtree(run.path)
+            for run in runs:
+                if not run.has_checkpoint:  # it never began: its folder would only stand in the way of the next try
+                    shutil.rmtree(run.path)
             raise
     return results
 
@@ -91,26 +107,33 @@ def resume(
     )
     run.refuse_changes(dataset, wanted, seed)
     _test_of(dataset, run.recipe, how.mask)
-    return _train(run, dataset, run.recipe, how)
+    return _train([run], dataset, run.recipe, how)[0]
 
 
-def _train(run: Run, dataset: Dataset, recipe: Recipe, how: How) -> dict[str, Any]:
-    run.autosave = how.save_every
-    say(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
+def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, how: How) -> list[dict[str, Any]]:
+    """Train runs side by side; the first one's progress is shown."""
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
-    with tracked(how.track, run, note=say) as trackers:
+    with ExitStack() as held:
+        trackers = [held.enter_context(tracked(how.track, run, note=say)) for run in runs]
+        for run in runs:
+            run.autosave = how.save_every
+            say(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
         with observer() as watching:
-            told = Several(watching, *trackers)
-            trained = train(
-                dataset, recipe, seed=run.seed, device=how.device, validate=validate, observer=told, run=run
-            )
-        if trained.interrupted:
-            say(f"{trained.reason}; saved. Go on with: dgcf train --resume {run.path}")
+            shown = [watching, *(Observer() for _ in runs[1:])]
+            told = [Several(one, *its) for one, its in zip(shown, trackers, strict=True)]
+            each = [Each(run.seed, its, run) for run, its in zip(runs, told, strict=True)]
+            results = train_many(dataset, recipe, each, device=how.device, validate=validate)
+        stopped = [trained for trained in results if trained.interrupted]
+        for trained in stopped:
+            assert trained.run is not None
+            say(f"{trained.reason}; saved. Go on with: dgcf train --resume {trained.run.path}")
+        if stopped:
             raise typer.Exit(130)
-        result = summary(trained, dataset, how.mask, validate)
-        for tracker in trackers:
-            tracker.measured("test", result["test"], trained.best_epoch)
-    return result
+        found = [summary(trained, dataset, how.mask, validate) for trained in results]
+        for trained, result, its in zip(results, found, trackers, strict=True):
+            for tracker in its:
+                tracker.measured("test", result["test"], trained.best_epoch)
+    return found
 
 
 def _test_of(dataset: Dataset, recipe: Recipe, mask: str) -> Evaluator | None:

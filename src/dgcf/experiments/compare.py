@@ -22,7 +22,7 @@ from dgcf.evaluate.metrics import METRICS, parse_metric
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.standings import Standing, Standings, standing, with_comparisons
 from dgcf.models.catalog import CATALOG, entry
-from dgcf.train import Observer, Recipe, Run, load, pick_device, resolve, train
+from dgcf.train import Each, Observer, Recipe, Run, groups, load, pick_device, resolve, train_many
 from dgcf.train.recipe import TRAIN_KEYS
 
 Say = Callable[[str], None]
@@ -151,15 +151,19 @@ def ready(
         if not plan.recipe.entry.seeded:
             say(f"{plan.recipe.name} draws nothing at random: one run stands for all seeds.")
         runs = []
-        for seed in plan.seeds:
-            path, run = find_run(out, dataset, plan.recipe, seed, say)
-            if run is None:
-                run = Run.create(path, dataset, plan.recipe, seed=seed, device=place, source=source)
-            if run.finished:
-                say(f"{run.path} is finished; it is taken as it is.")
-            else:
-                _train(run, dataset, device, watching, say)
-            runs.append(run)
+        for together in groups(plan.seeds, plan.recipe, device):
+            here = []
+            for seed in together:
+                path, run = find_run(out, dataset, plan.recipe, seed, say)
+                if run is None:
+                    run = Run.create(path, dataset, plan.recipe, seed=seed, device=place, source=source)
+                if run.finished:
+                    say(f"{run.path} is finished; it is taken as it is.")
+                here.append(run)
+            missing = [run for run in here if not run.finished]
+            if missing:
+                _train(missing, dataset, device, watching, say)
+            runs += here
         found.append(runs)
     return found
 
@@ -187,21 +191,28 @@ def _names(base: Path) -> Iterator[Path]:
 
 
 def _train(
-    run: Run, dataset: Dataset, device: str, watching: Callable[[], AbstractContextManager[Observer]], say: Say
+    runs: Sequence[Run],
+    dataset: Dataset,
+    device: str,
+    watching: Callable[[], AbstractContextManager[Observer]],
+    say: Say,
 ) -> None:
-    recipe = run.recipe
-    say(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
+    """Train the runs of one recipe side by side; the first one's progress is shown."""
+    recipe = runs[0].recipe
+    for run in runs:
+        say(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
     try:
         with watching() as observer:
-            trained = train(
-                dataset, recipe, seed=run.seed, device=device, validate=validate, observer=observer, run=run
-            )
+            shown = [observer, *(None for _ in runs[1:])]
+            each = [Each(run.seed, one, run) for run, one in zip(runs, shown, strict=True)]
+            results = train_many(dataset, recipe, each, device=device, validate=validate)
     except DgcfError:
-        if not run.has_checkpoint:  # it never began: its folder would only stand in the way of the next try
-            shutil.rmtree(run.path)
+        for run in runs:
+            if not run.has_checkpoint:  # it never began: its folder would only stand in the way of the next try
+                shutil.rmtree(run.path)
         raise
-    if trained.interrupted:
+    if any(trained.interrupted for trained in results):
         raise KeyboardInterrupt
 
 

@@ -2,7 +2,7 @@
 
 from dgcf.graph.bipartite import adjacency, interaction_matrix
 from dgcf.graph.crosshop import CrossHop, cross_hop
-from dgcf.graph.dropedge import EdgeDrop, MessageDrop
+from dgcf.graph.dropedge import EdgeDrop, MessageDrop, draw_keys
 from dgcf.graph.normalize import cross_degrees, degrees, inverse_sqrt, laplacian
 from dgcf.graph.propagation import Propagation, build_propagation
 from dgcf.graph.sampling import NeighbourDraw
@@ -20,6 +20,7 @@ __all__ = [
     "cross_degrees",
     "cross_hop",
     "degrees",
+    "draw_keys",
     "interaction_matrix",
     "inverse_sqrt",
     "laplacian",

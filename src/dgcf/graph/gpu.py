@@ -10,7 +10,7 @@ Sums are float32, whatever the storage.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -77,80 +77,146 @@ def _finish(
         tl.store(dot + row, tl.sum(total * tl.load(inner + here, mask=mask, other=0.0).to(tl.float32), axis=0))
         total = total * tl.load(alpha + row)
     if BASE:
-        total += tl.load(base + here, mask=mask & (tl.load(flags + row) != 0), other=0.0)
+        total += tl.load(base + here, mask=columns < D * tl.load(flags + row), other=0.0)
     tl.store(out + here, total.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def _segments(
     out, partial, x, indices, values, hashes, alpha, keys, flags, inner, dot, base,
-    seg_row, seg_start, seg_end, seg_slot, limit, rescale, D,
-    DROP: tl.constexpr, GATE: tl.constexpr, SPARSE: tl.constexpr, ADJOINT_GATE: tl.constexpr, BASE: tl.constexpr,
-    GOLDEN: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_D: tl.constexpr,
+    seg_row, seg_start, seg_end, seg_slot, limit, rescale, N, D, parts, alpha_lane, keys_lane, dot_lane,
+    DROP: tl.constexpr, GATE: tl.constexpr, SPARSE: tl.constexpr, ONLY: tl.constexpr, ADJOINT_GATE: tl.constexpr,
+    BASE: tl.constexpr, GOLDEN: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """One segment a program; a row that is one segment is finished at once, a part of a longer one is put aside."""
     place = tl.program_id(0)
+    lane = tl.program_id(1).to(tl.int64)
     row = tl.load(seg_row + place)
+    flags += lane * N
+    if ONLY:  # noqa: SIM102 (the outer one is decided when the kernel is compiled)
+        if tl.load(flags + row) == 0:
+            return
     slot = tl.load(seg_slot + place)
+    whole = lane * N * D
+    alpha += lane * alpha_lane
     total = _sum_entries(
-        x, indices, values, hashes, alpha, keys, flags, limit, tl.load(seg_start + place), tl.load(seg_end + place), D,
+        x + whole, indices, values, hashes, alpha, keys + lane * keys_lane, flags, limit,
+        tl.load(seg_start + place), tl.load(seg_end + place), D,
         DROP, GATE, SPARSE, GOLDEN, BLOCK_E, BLOCK_D,
     )  # fmt: skip
     if slot < 0:
-        _finish(out, row, total, rescale, alpha, inner, dot, base, flags, D, ADJOINT_GATE, BASE, BLOCK_D)
+        _finish(
+            out + whole, row, total, rescale, alpha, inner + whole, dot + lane * dot_lane, base + whole, flags, D,
+            ADJOINT_GATE, BASE, BLOCK_D,
+        )  # fmt: skip
     else:
-        tl.store(partial + slot * BLOCK_D + tl.arange(0, BLOCK_D), total)
+        tl.store(partial + (lane * parts + slot) * BLOCK_D + tl.arange(0, BLOCK_D), total)
 
 
 @triton.jit
 def _long_rows(
-    out, partial, alpha, flags, inner, dot, base, long_row, long_first, rescale, D,
-    ADJOINT_GATE: tl.constexpr, BASE: tl.constexpr, BLOCK_D: tl.constexpr,
+    out, partial, alpha, flags, inner, dot, base, long_row, long_first, rescale, N, D, parts, alpha_lane, dot_lane,
+    ONLY: tl.constexpr, ADJOINT_GATE: tl.constexpr, BASE: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Add the parts of one long row, in order."""
     place = tl.program_id(0)
+    lane = tl.program_id(1).to(tl.int64)
+    row = tl.load(long_row + place)
+    flags += lane * N
+    if ONLY:  # noqa: SIM102 (the outer one is decided when the kernel is compiled)
+        if tl.load(flags + row) == 0:
+            return
+    whole = lane * N * D
     total = tl.zeros((BLOCK_D,), dtype=tl.float32)
     for slot in range(tl.load(long_first + place), tl.load(long_first + place + 1)):
-        total += tl.load(partial + slot * BLOCK_D + tl.arange(0, BLOCK_D))
+        total += tl.load(partial + (lane * parts + slot) * BLOCK_D + tl.arange(0, BLOCK_D))
     _finish(
-        out, tl.load(long_row + place), total, rescale, alpha, inner, dot, base, flags, D, ADJOINT_GATE, BASE, BLOCK_D
-    )
-
-
-@triton.jit
-def _chosen_rows(
-    out, x, offsets, indices, values, hashes, alpha, keys, rows, limit, rescale, D,
-    DROP: tl.constexpr, GATE: tl.constexpr, GOLDEN: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """One row of a batch a program: ``out[p] = (M x)[rows[p]]``."""
-    place = tl.program_id(0)
-    row = tl.load(rows + place)
-    total = _sum_entries(
-        x, indices, values, hashes, alpha, keys, x, limit, tl.load(offsets + row), tl.load(offsets + row + 1), D,
-        DROP, GATE, False, GOLDEN, BLOCK_E, BLOCK_D,
+        out + whole, row, total, rescale, alpha + lane * alpha_lane, inner + whole, dot + lane * dot_lane,
+        base + whole, flags, D, ADJOINT_GATE, BASE, BLOCK_D,
     )  # fmt: skip
-    columns = tl.arange(0, BLOCK_D)
-    tl.store(out + place.to(tl.int64) * D + columns, total * rescale, mask=columns < D)
 
 
 @triton.jit
-def _collect(out, grad, order, ranked, n, D, BLOCK_D: tl.constexpr):
-    """Sum the gradients of rows that a batch names several times: ``out[r] = Σ_{rows[p] = r} grad[p]``, in order."""
+def _readout(
+    out, norms, x, layers, nodes, scale, first, last, N, D, R, layer_step, nodes_lane, EGO: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """What is ranked of one node of the batch: layers ``first`` to ``last``, summed and scaled; and ``‖x‖²`` of it."""
     place = tl.program_id(0)
-    row = tl.load(ranked + place)
+    lane = tl.program_id(1).to(tl.int64)
+    columns = tl.arange(0, BLOCK_D)
+    mask = columns < D
+    here = (lane * N + tl.load(nodes + lane * nodes_lane + place)) * D + columns
+    ego = tl.load(x + here, mask=mask, other=0.0)
+    total = ego * EGO
+    for layer in range(first, last):
+        total += tl.load(layers + layer * layer_step + here, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + (lane * R + place) * D + columns, total * scale, mask=mask)
+    tl.store(norms + lane * R + place, tl.sum(ego * ego, axis=0))
+
+
+@triton.jit
+def _collect(
+    straight, bottom, grad, x, order, ranked, scale, decay, N, D, R, sorted_lane,
+    EGO: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """What one node of the batch gets from the loss: the sum of its gradients, in order, and its share of L2."""
+    place = tl.program_id(0)
+    lane = tl.program_id(1).to(tl.int64)
+    order += lane * sorted_lane
+    ranked += lane * sorted_lane
+    node = tl.load(ranked + place)
     before = tl.load(ranked + place - 1, mask=place > 0, other=-1)
-    if row != before:
+    if node != before:
         columns = tl.arange(0, BLOCK_D)
         mask = columns < D
         total = tl.zeros((BLOCK_D,), dtype=tl.float32)
         here = place
-        same = row
-        while same == row:
-            source = tl.load(order + here)
+        same = node
+        while same == node:
+            source = lane * R + tl.load(order + here)
             total += tl.load(grad + source * D + columns, mask=mask, other=0.0)
             here += 1
-            same = tl.load(ranked + here, mask=here < n, other=-1)
-        tl.store(out + row * D + columns, total, mask=mask)
+            same = tl.load(ranked + here, mask=here < R, other=-1)
+        total = total * scale
+        at = (lane * N + node) * D + columns
+        tl.store(straight + at, total, mask=mask)
+        kept = decay * (here - place).to(tl.float32) * tl.load(x + at, mask=mask, other=0.0)
+        tl.store(bottom + at, total * EGO + kept, mask=mask)
+
+
+@triton.jit
+def _bpr(losses, grad, final, norms, decay, B, n, R, D, BLOCK_D: tl.constexpr):
+    """One pair's BPR against its n negatives and its share of L2: the loss, and the gradient of its rows."""
+    pair = tl.program_id(0)
+    lane = tl.program_id(1).to(tl.int64)
+    columns = tl.arange(0, BLOCK_D)
+    mask = columns < D
+    final += lane * R * D
+    grad += lane * R * D
+    norms += lane * R
+    user = tl.load(final + pair * D + columns, mask=mask, other=0.0)
+    item = tl.load(final + (B + pair) * D + columns, mask=mask, other=0.0)
+    score = tl.sum(user * item, axis=0)
+    to_user = tl.zeros((BLOCK_D,), dtype=tl.float32)
+    to_item = 0.0
+    loss = 0.0
+    squares = tl.load(norms + pair) + tl.load(norms + B + pair)
+    share = 1.0 / (B * n)
+    for k in range(n):
+        at = 2 * B + pair * n + k
+        other = tl.load(final + at * D + columns, mask=mask, other=0.0)
+        ahead = tl.sum(user * other, axis=0) - score
+        small = tl.exp(-tl.abs(ahead))
+        loss += tl.maximum(ahead, 0.0) + tl.log(1.0 + small)  # log(1 + e^ahead) without its overflow
+        weight = tl.where(ahead > 0, 1.0 / (1.0 + small), small / (1.0 + small)) * share
+        to_user += weight * (other - item)
+        to_item -= weight
+        tl.store(grad + at * D + columns, weight * user, mask=mask)
+        squares += tl.load(norms + at)
+    tl.store(grad + pair * D + columns, to_user, mask=mask)
+    tl.store(grad + (B + pair) * D + columns, to_item * user, mask=mask)
+    tl.store(losses + lane * B + pair, loss / n + 0.5 * decay * squares)
 
 
 @dataclass(frozen=True)
@@ -199,8 +265,24 @@ def layout(offsets: Tensor, device: torch.device, segment: int = SEGMENT) -> Lay
     )
 
 
+class Draw(NamedTuple):
+    """One layer's drop-edge: ``keys`` (lanes, 2) int32, the words of ``EdgeDrop.keys``; ``limit``; its kind."""
+
+    keys: Tensor
+    limit: int
+    kind: str = "entries"
+
+    @property
+    def rescale(self) -> float:
+        return 1.0 / (1.0 - self.limit / 2.0**32)
+
+
 class GpuMatrix:
-    """A stored matrix with its layout: the products that one training step needs, forward and adjoint."""
+    """A stored matrix with its layout: the products that a training step needs, forward and adjoint.
+
+    All work on *lanes*, trainings side by side over one graph: ``x`` is (lanes, N, dim). A lane's sums do not know of
+    the others, so they are the same to the bit whether it is alone or not.
+    """
 
     def __init__(self, matrix: StoredMatrix) -> None:
         self.matrix, self.device = matrix, matrix.device
@@ -209,82 +291,111 @@ class GpuMatrix:
         self._nothing = torch.zeros(2, dtype=torch.int32, device=self.device)
 
     def product(
-        self, x: Tensor, out: Tensor, *, alpha: Tensor | None = None, keys: Tensor | None = None, limit: int = 0,
-        kind: str = "entries",
+        self, x: Tensor, out: Tensor, *, alpha: Tensor | None = None, draw: Draw | None = None,
+        only: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """``out = M̂ (α ⊙ x)``, (N, dim); ``keys`` are the two words of this step's and layer's draw, on the device."""
-        return self._launch(x, out, alpha=alpha, keys=keys, limit=limit, kind=kind, adjoint=False)
+        """``out = M̂ (α ⊙ x)``, (lanes, N, dim); of it, the rows that ``only`` (lanes, N) flags, if given."""
+        return self._launch(x, out, alpha=alpha, draw=draw, adjoint=False, flags=only, only=only is not None)
 
     def adjoint(
         self, grad: Tensor, out: Tensor, *, alpha: Tensor | None = None, inner: Tensor | None = None,
         dot: Tensor | None = None, base: Tensor | None = None, flags: Tensor | None = None, sparse: bool = False,
-        keys: Tensor | None = None, limit: int = 0, kind: str = "entries",
+        draw: Draw | None = None,
     ) -> Tensor:  # fmt: skip
-        """``out = α ⊙ (M̂ᵀ grad) + base`` and ``dot = rowsum(inner ⊙ M̂ᵀ grad)``.
+        """``out = α ⊙ (M̂ᵀ grad) + base`` and ``dot = rowsum(inner ⊙ M̂ᵀ grad)``, (lanes, N, dim) and (lanes, N).
 
-        ``inner`` (N, dim) is what the gate was applied to. ``base`` counts where ``flags`` (N,) is set; with ``sparse``
-        so does ``grad``, and the rest of it is never read.
+        ``inner`` (lanes, N, dim) is what the gate was applied to. ``base`` counts where ``flags`` (lanes, N) is set;
+        with ``sparse`` so does ``grad``, and the rest of it is never read.
         """
         return self._launch(
-            grad, out, alpha=alpha, keys=keys, limit=limit, kind=kind, adjoint=True, inner=inner, dot=dot, base=base,
-            flags=flags, sparse=sparse,
+            grad, out, alpha=alpha, draw=draw, adjoint=True, inner=inner, dot=dot, base=base, flags=flags,
+            sparse=sparse,
         )  # fmt: skip
 
     def _launch(
-        self, x: Tensor, out: Tensor, *, alpha: Tensor | None, keys: Tensor | None, limit: int, kind: str,
-        adjoint: bool, inner: Tensor | None = None, dot: Tensor | None = None, base: Tensor | None = None,
-        flags: Tensor | None = None, sparse: bool = False,
+        self, x: Tensor, out: Tensor, *, alpha: Tensor | None, draw: Draw | None, adjoint: bool,
+        inner: Tensor | None = None, dot: Tensor | None = None, base: Tensor | None = None,
+        flags: Tensor | None = None, sparse: bool = False, only: bool = False,
     ) -> Tensor:  # fmt: skip
         matrix, cut, none = self.matrix, self.layout, self._nothing
-        D = x.shape[1]
+        lanes, n, D = x.shape
         shape = block_shape(D, x.element_size())
-        hashes = matrix.hashes(kind, adjoint=adjoint) if keys is not None else none
-        rescale = 1.0 / (1.0 - limit / 2.0**32) if keys is not None else 1.0
-        partial = torch.empty(max(cut.parts, 1), shape["BLOCK_D"], dtype=torch.float32, device=self.device)
+        hashes = none if draw is None else matrix.hashes(draw.kind, adjoint=adjoint)
+        keys, limit, rescale = (none, 0, 1.0) if draw is None else (draw.keys, draw.limit, draw.rescale)
+        partial = torch.empty(lanes, max(cut.parts, 1), shape["BLOCK_D"], dtype=torch.float32, device=self.device)
         tail: dict[str, Any] = {
+            "ONLY": only,
             "ADJOINT_GATE": adjoint and alpha is not None,
             "BASE": base is not None,
             "BLOCK_D": shape["BLOCK_D"],
+            "num_warps": 1,
         }
         extras = [none if part is None else part for part in (inner, dot, base)]
         gate, flagged = (none if part is None else part for part in (alpha, flags))
-        _segments[(len(cut.row),)](
-            out, partial, x, matrix.indices, matrix.values, hashes, gate, none if keys is None else keys, flagged,
-            *extras, cut.row, cut.start, cut.end, cut.slot, limit, rescale, D,
-            DROP=keys is not None, GATE=alpha is not None and not adjoint, SPARSE=sparse, GOLDEN=GOLDEN,
-            BLOCK_E=shape["BLOCK_E"], num_warps=1, **tail,
+        steps = [0 if part is None else part.stride(0) for part in (alpha, None if draw is None else keys, dot)]
+        _segments[(len(cut.row), lanes)](
+            out, partial, x, matrix.indices, matrix.values, hashes, gate, keys, flagged, *extras,
+            cut.row, cut.start, cut.end, cut.slot, limit, rescale, n, D, partial.shape[1], *steps,
+            DROP=draw is not None, GATE=alpha is not None and not adjoint, SPARSE=sparse, GOLDEN=GOLDEN,
+            BLOCK_E=shape["BLOCK_E"], **tail,
         )  # fmt: skip
         if len(cut.long_row):
-            _long_rows[(len(cut.long_row),)](
-                out, partial, gate, flagged, *extras, cut.long_row, cut.long_first, rescale, D,
-                num_warps=1, **tail,
+            _long_rows[(len(cut.long_row), lanes)](
+                out, partial, gate, flagged, *extras, cut.long_row, cut.long_first, rescale, n, D, partial.shape[1],
+                steps[0], steps[2], **tail,
             )  # fmt: skip
         return out
 
-    def rows(
-        self, x: Tensor, rows: Tensor, *, alpha: Tensor | None = None, keys: Tensor | None = None, limit: int = 0,
-        kind: str = "entries",
-    ) -> Tensor:  # fmt: skip
-        """``(M̂ (α ⊙ x))[rows]``, (len(rows), dim) in float32; rows may repeat."""
-        matrix, none = self.matrix, self._nothing
-        D = x.shape[1]
-        shape = block_shape(D, x.element_size())
-        out = torch.empty(len(rows), D, dtype=torch.float32, device=self.device)
-        _chosen_rows[(len(rows),)](
-            out, x, matrix.offsets, matrix.indices, matrix.values,
-            matrix.hashes(kind) if keys is not None else none, none if alpha is None else alpha,
-            none if keys is None else keys, rows, limit, 1.0 / (1.0 - limit / 2.0**32), D,
-            DROP=keys is not None, GATE=alpha is not None, GOLDEN=GOLDEN, BLOCK_E=shape["BLOCK_E"],
-            BLOCK_D=shape["BLOCK_D"], num_warps=1,
-        )  # fmt: skip
-        return out
+
+def readout(x: Tensor, layers: Tensor, nodes: Tensor, *, mean: bool) -> tuple[Tensor, Tensor]:
+    """The final rows of a batch's nodes, (lanes, R, dim), and ``‖x‖²`` of their rows of layer 0, (lanes, R).
+
+    ``x`` (lanes, N, dim) is layer 0, ``layers`` (L, lanes, N, dim) are the others, ``nodes`` (lanes, R), repeats
+    allowed. With ``mean`` all of them count, else the last alone.
+    """
+    lanes, n, D = x.shape
+    depth, size = len(layers), nodes.shape[1]
+    out = torch.empty(lanes, size, D, dtype=torch.float32, device=x.device)
+    norms = torch.empty(lanes, size, dtype=torch.float32, device=x.device)
+    first, scale = (0, 1.0 / (depth + 1)) if mean else (depth - 1, 1.0)
+    _readout[(size, lanes)](
+        out, norms, x, layers, nodes, scale, first, depth, n, D, size, layers.stride(0), nodes.stride(0),
+        EGO=float(mean), BLOCK_D=block_shape(D)["BLOCK_D"], num_warps=1,
+    )  # fmt: skip
+    return out, norms
 
 
-def collect(grad: Tensor, order: Tensor, ranked: Tensor, out: Tensor) -> Tensor:
-    """``out[r] = Σ_{rows[p] = r} grad[p]`` for the rows that occur; ``ranked, order = rows.sort(stable=True)``."""
-    D = grad.shape[1]
-    _collect[(len(ranked),)](out, grad, order, ranked, len(ranked), D, BLOCK_D=block_shape(D)["BLOCK_D"], num_warps=1)
-    return out
+def collect(
+    grad: Tensor, x: Tensor, order: Tensor, ranked: Tensor, *, scale: float, decay: float, mean: bool
+) -> tuple[Tensor, Tensor]:
+    """The adjoint of ``readout``: what reaches each layer, and what reaches layer 0 with ``decay · times · x`` of L2.
+
+    ``grad`` (lanes, R, dim); ``ranked, order = nodes.sort(stable=True)``. Both results are (lanes, N, dim), and only
+    the rows of the batch's nodes are written.
+    """
+    lanes, n, D = x.shape
+    straight, bottom = torch.empty_like(x), torch.empty_like(x)
+    _collect[(ranked.shape[1], lanes)](
+        straight, bottom, grad, x, order, ranked, scale, decay, n, D, ranked.shape[1], ranked.stride(0),
+        EGO=float(mean), BLOCK_D=block_shape(D)["BLOCK_D"], num_warps=1,
+    )  # fmt: skip
+    return straight, bottom
+
+
+def bpr_step(final: Tensor, norms: Tensor, size: int, decay: float) -> tuple[Tensor, Tensor]:
+    """BPR of a batch of ``size`` pairs: losses (lanes, size), whose mean is the loss, and the gradient of ``final``.
+
+    ``final`` (lanes, R, dim) holds the users, the positives and n negatives of each pair, in this order. The losses
+    have ``½ · decay · ‖e‖²`` of each row in them; its gradient is ``collect``'s business.
+    """
+    lanes, rows, D = final.shape
+    losses = torch.empty(lanes, size, dtype=torch.float32, device=final.device)
+    grad = torch.empty_like(final)
+    _bpr[(size, lanes)](
+        losses, grad, final, norms, decay, size, rows // size - 2, rows, D,
+        BLOCK_D=block_shape(D)["BLOCK_D"], num_warps=1,
+    )  # fmt: skip
+    return losses, grad
 
 
 def block_shape(D: int, element_size: int = 4) -> dict[str, int]:

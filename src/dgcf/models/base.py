@@ -23,7 +23,6 @@ from dgcf.graph.cpustack import StripStack
 from dgcf.random import uniform
 
 if TYPE_CHECKING:
-    from dgcf.graph.gpu import GpuMatrix
     from dgcf.graph.stored import StoredMatrix
 
 
@@ -106,26 +105,20 @@ class DropSchedule:
 
 @dataclass(frozen=True)
 class Stack:
-    """A model that is nothing but gated propagation and a read-out, in the terms of the fused GPU kernels.
+    """A model that is nothing but gated propagation and a read-out, which a batch's rows can be had of in one step.
 
-    ``alpha``: (layers, N) gates, (1, N) if shared, or None; ``mean``: read out the mean of all layers, else the last.
+    ``logits``: (layers, N), (1, N) if shared, of the gates ``α = σ(w)``, or None; ``mean``: read out the mean of all
+    layers, else the last.
     """
 
     layers: int
-    alpha: Tensor | None
+    logits: nn.Parameter | None
     mean: bool
 
-    def rows(
-        self, layer0: Tensor, matrix: GpuMatrix, rows: Tensor, words: Tensor | None, p: float, storage: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        """The final and the layer-0 rows of a batch, differentiable; ``words`` are the draws of drop-edge, if any."""
-        from dgcf.graph.gpustack import DeviceDrop, FusedStack
-
-        drop = None if words is None else DeviceDrop(words, int(p * 2.0**32))
-        found: tuple[Tensor, Tensor] = FusedStack.apply(  # type: ignore[no-untyped-call]
-            layer0, self.alpha, matrix, self.layers, rows, drop, self.mean, storage
-        )
-        return found
+    @property
+    def alpha(self) -> Tensor | None:
+        """The gates, with gradients to their logits."""
+        return None if self.logits is None else torch.sigmoid(self.logits)
 
     def rows_on_cpu(
         self, layer0: Tensor, matrix: StoredMatrix, rows: Tensor, drop: DropSchedule | None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from dgcf.config import require_one_of, require_range, tuned
@@ -76,9 +75,8 @@ class DGCF(GraphModel):
         )
 
     def stack(self) -> Stack:
-        gates = self.gates
-        alpha = torch.sigmoid(gates.logits) if isinstance(gates, LocalityGates) else None
-        return Stack(self.config.layers, alpha, self.config.readout == "mean")
+        logits = self.gates.logits if isinstance(self.gates, LocalityGates) else None
+        return Stack(self.config.layers, logits, self.config.readout == "mean")
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dgcf.config import require_range, tuned
 from dgcf.graph import Propagation
-from dgcf.models.base import DropSchedule, GraphModel
+from dgcf.models.base import DropSchedule, GraphModel, Stack
 from dgcf.models.limits import MAX_DIM, WIDTHS
 
 
@@ -32,6 +32,9 @@ class MatrixFactorisation(GraphModel):
     def __init__(self, n_users: int, n_items: int, config: MatrixFactorisationConfig, seed: int = 0) -> None:
         super().__init__(n_users, n_items, config.dim, seed)
         self.config = config
+
+    def stack(self) -> Stack:
+        return Stack(0, None, True)
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None

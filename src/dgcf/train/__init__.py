@@ -1,7 +1,7 @@
 """The train room: a model, a dataset and settings in; a trained model, its record and its run folder out."""
 
 from dgcf.train.config import TrainConfig
-from dgcf.train.fit import Trained, build, load, pick_device, train
+from dgcf.train.fit import Each, Trained, build, groups, load, pick_device, train, train_many
 from dgcf.train.observer import EpochReport, Observer, PlainLines
 from dgcf.train.recipe import Recipe, resolve
 from dgcf.train.run import Run
@@ -9,6 +9,7 @@ from dgcf.train.trainer import DivergedError, Trainer, Validate
 
 __all__ = [
     "DivergedError",
+    "Each",
     "EpochReport",
     "Observer",
     "PlainLines",
@@ -19,8 +20,10 @@ __all__ = [
     "Trainer",
     "Validate",
     "build",
+    "groups",
     "load",
     "pick_device",
     "resolve",
     "train",
+    "train_many",
 ]

@@ -1,141 +1,191 @@
 """Training steps on a CUDA device: one recorded graph per batch size, replayed without a word from the host.
 
-Everything that changes from step to step (the batch, the words of drop-edge) lies in device buffers that are filled
-once an epoch; a counter on the device says which slice is next. The draws are those of the CPU path, so both train on
-the same batches with the same edges left out.
+Several trainings over one graph take their steps together, each in a *lane* of its own: their parameters are stacked,
+and each lane's arithmetic is the same to the bit as if it were alone. Everything that changes from step to step (the
+batches, the words of drop-edge) lies in device buffers that are filled once an epoch; a counter on the device says
+which is next. The draws are those of the CPU path, so both train on the same batches with the same edges left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from dgcf.graph import EdgeDrop, Propagation
+from dgcf.graph import EdgeDrop, Propagation, draw_keys
 from dgcf.models.base import GraphModel, Stack
-from dgcf.random import bits, uniform
 from dgcf.train.config import TrainConfig
-from dgcf.train.losses import bpr, l2_term
+from dgcf.train.device_batches import DeviceBatches, Drawn
 from dgcf.train.sampler import Sampler
 
 WARM_UP = 2
 """Runs before a step is recorded: kernels are compiled and buffers found in them."""
 
 
-class DeviceSampler:
-    """A sampler's epochs as whole tensors on a device: the same batches as ``Sampler.batch``, end to end.
+class Lane(Protocol):
+    """What is needed of a training: a trainer is one."""
 
-    For ``interaction`` sampling the host gives random bits and the device does the rest; batches by ``user`` are drawn
-    on the host and sent together. A pair's own negatives only, not shared ones.
-    """
+    model: GraphModel
+    propagation: Propagation | None
+    config: TrainConfig
+    sampler: Sampler
+    optimizer: torch.optim.Adam
+    drop_seed: int
+    running_loss: Tensor
 
-    def __init__(self, sampler: Sampler, device: torch.device) -> None:
-        self.sampler, self.device = sampler, device
-        non_items = sampler.non_items
-        arrays = (sampler.pair_user, sampler.pair_item, non_items.count, non_items.keys, non_items.indptr)
-        self.user, self.item, self.count, self.keys, self.indptr = (
-            torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in arrays
-        )
 
-    def epoch(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
-        """``users`` (n,), ``positives`` (n,) and ``negatives`` (n, per_pair) of an epoch, batch after batch."""
-        sampler = self.sampler
-        if sampler.sampling == "user":
-            drawn_here = [sampler.batch(epoch, number) for number in range(sampler.batches_per_epoch)]
-            columns = ("users", "positives", "negatives")
-            users, positives, negatives = (torch.cat([getattr(b, name) for b in drawn_here]) for name in columns)
-            return users.to(self.device), positives.to(self.device), negatives.to(self.device)
-        words = bits(sampler.seed, "shuffle", sampler.n_pairs, epoch) ^ np.uint64(1 << 63)  # unsigned order, signed
-        order = torch.sort(torch.from_numpy(words.view(np.int64)).to(self.device), stable=True).indices
-        users, positives = self.user[order], self.item[order]
-        first = epoch * sampler.batches_per_epoch
-        drawn = [
-            uniform(sampler.seed, "negatives", size * sampler.per_pair, first + number)
-            for number, size in enumerate(sampler.batch_sizes)
-        ]
-        chance = torch.from_numpy(np.concatenate(drawn)).to(self.device).view(-1, sampler.per_pair)
-        rank = (chance * self.count[users][:, None]).long()
-        below = torch.searchsorted(self.keys, users[:, None] * (sampler.pairs.n_items + 1) + rank, right=True)
-        return users, positives, rank + below - self.indptr[users][:, None]
+class HostDraws(NamedTuple):
+    """What the host draws for an epoch, a lane each: the batches, and the words of drop-edge (batches, layers, 2)."""
+
+    batches: list[Drawn]
+    words: list[NDArray[np.int32]]
 
 
 class CapturedSteps:
-    """The training steps of a ``Stack`` model with BPR; ``begin`` an epoch, then ``run`` its batches by number.
+    """The steps of some lanes, which are alike but for their seeds; ``begin`` an epoch, ``run`` its batches by number.
 
-    ``total`` and ``healthy`` are the trainer's own running loss and state of health, on the device.
+    From here on the lanes' parameters, Adam's state and running losses are views of what is stacked here.
     """
 
-    def __init__(
-        self,
-        model: GraphModel,
-        propagation: Propagation,
-        sampler: Sampler,
-        config: TrainConfig,
-        optimizer: torch.optim.Optimizer,
-        *,
-        drop_of: Callable[[int, int], EdgeDrop | None],
-        total: Tensor,
-        healthy: Tensor,
-    ) -> None:
-        self.model, self.config, self.sampler, self.optimizer = model, config, sampler, optimizer
-        self.matrix, self.drop_of, self.total, self.healthy = propagation.gpu_matrix(), drop_of, total, healthy
-        self.batches = DeviceSampler(sampler, total.device)
-        n, device = sum(sampler.batch_sizes), total.device
-        self.users = torch.zeros(n, dtype=torch.int64, device=device)
-        self.positives = torch.zeros(n, dtype=torch.int64, device=device)
-        self.negatives = torch.zeros(n, sampler.per_pair, dtype=torch.int64, device=device)
-        self.words = torch.zeros(sampler.batches_per_epoch, self._stack().layers, 2, dtype=torch.int32, device=device)
-        self.first = torch.zeros(1, dtype=torch.int64, device=device)  # the first pair of the next batch
-        self.number = torch.zeros(1, dtype=torch.int64, device=device)  # the next batch
-        self.storage = torch.bfloat16 if config.storage == "bfloat16" else torch.float32
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        from dgcf.graph.gpustack import GpuStack
+
+        first = lanes[0]
+        self.lanes, self.config, self.sampler = lanes, first.config, first.sampler
+        self.device, self.n_users = first.model.layer0.device, first.model.n_users
+        stack = _stack_of(first.model)
+        storage = torch.bfloat16 if self.config.storage == "bfloat16" else torch.float32
+        matrix = None if first.propagation is None else first.propagation.gpu_matrix()
+        self.stack = GpuStack(matrix, stack.layers, stack.mean, storage)
+        self.layer0 = self._stacked([lane.model.layer0 for lane in lanes])
+        gates = [_stack_of(lane.model).logits for lane in lanes]
+        self.logits = self._stacked([one for one in gates if one is not None]) if gates[0] is not None else None
+        self.optimizer = self._joined_adam()
+        self.total = torch.stack([lane.running_loss for lane in lanes])
+        for lane, part in zip(lanes, self.total, strict=True):
+            lane.running_loss = part
+        self.batches = [DeviceBatches(lane.sampler, self.device) for lane in lanes]
+        number, size = self.sampler.batches_per_epoch, self.config.batch_size
+        self.nodes = torch.zeros(len(lanes), number, 3, self._width(size), dtype=torch.int64, device=self.device)
+        self.words = torch.zeros(len(lanes), number, stack.layers, 2, dtype=torch.int32, device=self.device)
+        self.number = torch.zeros(1, dtype=torch.int64, device=self.device)  # the next batch
+        if self.sampler.shared is not None:
+            pairs = self.sampler.pairs
+            known = pairs.user_idx * pairs.n_items + pairs.indices
+            self.known = torch.from_numpy(known.astype(np.int64)).to(self.device)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.epoch = -1
+        self._ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dgcf-draws")
+        self._next: tuple[int, Future[HostDraws]] | None = None
 
     @staticmethod
-    def suits(model: GraphModel, propagation: Propagation | None, config: TrainConfig, device: torch.device) -> bool:
-        """Whether these steps can be captured: else the ordinary ones run on the device."""
-        return (
-            device.type == "cuda"
-            and propagation is not None
-            and propagation.has_gpu_matrix
-            and model.stack() is not None
-            and config.loss == "bpr"
-        )
+    def suit(model: GraphModel, propagation: Propagation | None, device: torch.device) -> bool:
+        """Whether a model's steps can be captured: else ordinary ones run on the device."""
+        if device.type != "cuda" or find_spec("triton") is None or model.stack() is None:
+            return False
+        return propagation is None or propagation.has_gpu_matrix
 
-    def _stack(self) -> Stack:
-        stack = self.model.stack()
-        assert stack is not None
-        return stack
+    # -- what is stacked --------------------------------------------------------------------------------------------
+
+    def _stacked(self, parameters: Sequence[nn.Parameter]) -> nn.Parameter:
+        joined = torch.stack([parameter.detach() for parameter in parameters])
+        for parameter, part in zip(parameters, joined, strict=True):
+            parameter.data = part
+        return nn.Parameter(joined)
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [self.layer0] if self.logits is None else [self.layer0, self.logits]
+
+    def _joined_adam(self) -> torch.optim.Optimizer:
+        """One optimizer for all lanes, in the state that theirs are in; they have stepped equally often."""
+        settings = {"lr": self.config.learning_rate, "fused": True, "capturable": True}
+        joined = torch.optim.Adam(self._parameters(), **settings)  # type: ignore[arg-type]
+        own = [[lane.model.layer0, *_gates_of(lane.model)] for lane in self.lanes]
+        for number, parameter in enumerate(self._parameters()):
+            states = [lane.optimizer.state[mine[number]] for lane, mine in zip(self.lanes, own, strict=True)]
+            before = states[0].get("step")
+            state: dict[str, Any] = {
+                "step": torch.zeros((), device=self.device) if before is None else before.clone().to(self.device)
+            }
+            for kind in ("exp_avg", "exp_avg_sq"):
+                parts = [kept.get(kind, torch.zeros_like(part)) for kept, part in zip(states, parameter, strict=True)]
+                state[kind] = torch.stack([part.detach() for part in parts])
+            joined.state[parameter] = state
+            for place, (lane, mine) in enumerate(zip(self.lanes, own, strict=True)):
+                views = {kind: state[kind][place] for kind in ("exp_avg", "exp_avg_sq")}
+                lane.optimizer.state[mine[number]] = {"step": state["step"], **views}
+        return joined
+
+    # -- an epoch ---------------------------------------------------------------------------------------------------
 
     def begin(self, epoch: int, batch: int) -> None:
         """Lay out the batches of an epoch, and go to one of them."""
         if epoch != self.epoch:
-            for buffer, drawn in zip(
-                (self.users, self.positives, self.negatives), self.batches.epoch(epoch), strict=True
-            ):
-                buffer.copy_(drawn)
-            self._draw_edges(epoch)
+            ready = self._next[1] if self._next is not None and self._next[0] == epoch else None
+            drawn = self._draw(epoch) if ready is None else ready.result()
+            for lane, batches in enumerate(self.batches):
+                self._lay_out(lane, *batches.lay_out(drawn.batches[lane]))
+            if drawn.words:
+                self.words.copy_(torch.from_numpy(np.stack(drawn.words)))
             self.epoch = epoch
-        self.first.fill_(batch * self.config.batch_size)
+            if epoch < self.config.epochs:  # while the device works on this epoch, the host draws the next one
+                self._next = epoch + 1, self._ahead.submit(self._draw, epoch + 1)
         self.number.fill_(batch)
 
-    def _draw_edges(self, epoch: int) -> None:
-        first, layers = epoch * self.sampler.batches_per_epoch, self.words.shape[1]
-        drops = [[self.drop_of(first + n, layer) for layer in range(layers)] for n in range(len(self.words))]
-        if drops[0][0] is None:
-            return
-        words = np.array([[drop.keys for drop in row if drop is not None] for row in drops], dtype=np.uint32)
-        self.words.copy_(torch.from_numpy(words.view(np.int32)))
+    def _draw(self, epoch: int) -> HostDraws:
+        words = [self._drop_words(lane, epoch) for lane in self.lanes] if self.config.edge_dropout else []
+        return HostDraws([batches.draw(epoch) for batches in self.batches], words)
 
-    def run(self, batch: int) -> int:
-        """Take the next step, which must be that of ``batch``; its number of pairs."""
+    def _drop_words(self, lane: Lane, epoch: int) -> NDArray[np.int32]:
+        """The words of ``EdgeDrop`` for every batch and layer of an epoch."""
+        first, (_, number, layers, _) = epoch * self.sampler.batches_per_epoch, self.words.shape
+        anew = self.config.dropout_draws == "layer"
+        drawn = [
+            draw_keys(lane.drop_seed, EdgeDrop.stream, first + batch, layer if anew else 0)
+            for batch in range(number)
+            for layer in range(layers)
+        ]
+        return np.array(drawn, dtype=np.uint32).view(np.int32).reshape(number, layers, 2)
+
+    def _lay_out(self, lane: int, users: Tensor, positives: Tensor, negatives: Tensor) -> None:
+        """The nodes of each batch: users, positives, negatives; the same ascending; and where each then stood."""
+        number, size = self.sampler.batches_per_epoch, self.config.batch_size
+        n_nodes, left = self.layer0.shape[1], len(users) - (number - 1) * size
+        nodes = self.nodes[lane, :, 0]
+        nodes.fill_(n_nodes)  # beyond the last batch's end there is a node that does not exist, sorted to the end
+        shared = self.sampler.shared is not None
+        for batches, count in ((slice(0, number - 1), size), (slice(number - 1, number), left)):
+            pairs = slice(batches.start * size, batches.start * size + (batches.stop - batches.start) * count)
+            drawn = negatives[batches] if shared else negatives[pairs]
+            parts = (users[pairs], positives[pairs] + self.n_users, drawn + self.n_users)
+            rows = [part.reshape(batches.stop - batches.start, -1) for part in parts if part.numel()]
+            if rows:
+                nodes[batches, : self._width(count)] = torch.cat(rows, dim=1)
+        batch = torch.arange(number, device=self.device)[:, None]
+        ranked, order = (batch * (n_nodes + 1) + nodes).flatten().sort(stable=True)
+        self.nodes[lane, :, 1] = ranked.view(nodes.shape) - batch * (n_nodes + 1)
+        self.nodes[lane, :, 2] = order.view(nodes.shape) - batch * nodes.shape[1]
+
+    def _width(self, size: int) -> int:
+        """Nodes of a batch of ``size`` pairs."""
+        if self.sampler.shared is not None:
+            return 2 * size + self.sampler.shared
+        return (2 + self.sampler.per_pair) * size
+
+    def run(self, batch: int) -> None:
+        """Take the next step, which must be that of ``batch``."""
         size = self.sampler.batch_sizes[batch]
         if size not in self.graphs:
             self.graphs[size] = self._record(size)
         self.graphs[size].replay()
-        return size
+
+    # -- one step ---------------------------------------------------------------------------------------------------
 
     def _record(self, size: int) -> torch.cuda.CUDAGraph:
         """Record one step. The runs that warm it up are undone: they must leave no trace in the training."""
@@ -146,13 +196,8 @@ class CapturedSteps:
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
                 self._step(size)
-                self.first -= size  # the same batch again: after the last one there is no next
-                self.number -= 1
+                self.number -= 1  # the same batch again: after the last one there is no next
         torch.cuda.current_stream().wait_stream(side)
-        known = {tensor.data_ptr() for tensor in kept}
-        for tensor in self._changing():
-            if tensor.data_ptr() not in known:
-                tensor.zero_()  # Adam's state was made by the warm-up; it starts from zero
         for tensor, value in zip(kept, before, strict=True):
             tensor.copy_(value)
         graph = torch.cuda.CUDAGraph()
@@ -162,29 +207,61 @@ class CapturedSteps:
 
     def _changing(self) -> list[Tensor]:
         """All that a step writes, apart from gradients."""
-        weights = [parameter.data for parameter in self.model.parameters()]
         state = [value for kept in self.optimizer.state.values() for value in kept.values()]
-        return [*weights, *state, self.total, self.healthy, self.first, self.number]
+        return [*(parameter.data for parameter in self._parameters()), *state, self.total, self.number]
 
-    @torch.enable_grad()
+    @torch.no_grad()
     def _step(self, size: int) -> None:
-        """One Adam step on the next ``size`` pairs; the same arithmetic as the trainer's own step."""
-        here = self.first + torch.arange(size, device=self.first.device)
-        users, positives, negatives = (part[here] for part in (self.users, self.positives, self.negatives))
-        items = torch.cat([positives, negatives.flatten()]) + self.model.n_users
-        words = self.words[self.number].squeeze(0) if self.config.edge_dropout else None
-        self.optimizer.zero_grad(set_to_none=True)
-        final, ego = self._stack().rows(
-            self.model.layer0, self.matrix, torch.cat([users, items]), words, self.config.edge_dropout, self.storage
-        )
-        value = bpr(final[:size], final[size : 2 * size], final[2 * size :].view(size, -1, final.shape[1]))
-        if self.config.l2:
-            value = value + self.config.l2 * l2_term(ego, torch.ones_like(ego[:, 0]), size)
-        value.backward()  # type: ignore[no-untyped-call]
+        """One Adam step of every lane on its next ``size`` pairs; the same arithmetic as the trainer's own step."""
+        from dgcf.graph.gpu import Draw
+        from dgcf.graph.gpustack import BatchNodes
+
+        chosen = self.nodes.index_select(1, self.number).squeeze(1)[..., : self._width(size)]
+        batch = BatchNodes(*chosen.unbind(1))
+        draws = None
+        if self.config.edge_dropout:
+            words = self.words.index_select(1, self.number).squeeze(1)
+            draws = [Draw(layer, int(self.config.edge_dropout * 2.0**32)) for layer in words.unbind(1)]
+        alpha = None if self.logits is None else torch.sigmoid(self.logits)
+        final, norms, passed = self.stack.forward(self.layer0, alpha, batch, draws)
+        losses, grad = self._losses(final, norms, batch.nodes, size)
+        self.layer0.grad, to_alpha = self.stack.backward(passed, grad, self.config.l2 / size)
+        if self.logits is not None and alpha is not None and to_alpha is not None:
+            self.logits.grad = to_alpha * alpha * (1 - alpha)
         self.optimizer.step()
-        self.total += value.detach() * size
-        for parameter in self.model.parameters():
-            assert parameter.grad is not None
-            self.healthy &= torch.isfinite(parameter.grad.sum())
-        self.first += size
+        self.total += losses
         self.number += 1
+
+    def _losses(self, final: Tensor, norms: Tensor, nodes: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """The lanes' losses times the pairs of the batch, L2 included, and the gradient of the final rows."""
+        if self.config.loss == "bpr":
+            from dgcf.graph.gpu import bpr_step
+
+            losses, grad = bpr_step(final, norms, size, self.config.l2)
+            return losses.sum(dim=1), grad
+        with torch.enable_grad():
+            leaf = final.requires_grad_()
+            values = torch.stack([self._value(leaf[lane], nodes[lane], size) for lane in range(len(leaf))])
+            (grad,) = torch.autograd.grad(values.sum(), leaf)
+        return values.detach() * size + 0.5 * self.config.l2 * norms.sum(dim=1), grad
+
+    def _value(self, rows: Tensor, nodes: Tensor, size: int) -> Tensor:
+        """The loss of one lane, by the objective's own definition."""
+        users, positives, negatives = rows[:size], rows[size : 2 * size], rows[2 * size :]
+        if not self.config.objective.shared:
+            own = negatives.view(size, self.sampler.per_pair, rows.shape[1])
+            return self.config.score(users, positives, own)
+        pair = nodes[:size, None] * self.sampler.pairs.n_items + (nodes[2 * size :] - self.n_users)
+        place = torch.searchsorted(self.known, pair).clamp_max(len(self.known) - 1)
+        return self.config.score(users, positives, negatives, hits=self.known[place] == pair)
+
+
+def _stack_of(model: GraphModel) -> Stack:
+    stack = model.stack()
+    assert stack is not None
+    return stack
+
+
+def _gates_of(model: GraphModel) -> list[nn.Parameter]:
+    logits = _stack_of(model).logits
+    return [] if logits is None else [logits]

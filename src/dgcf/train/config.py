@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import Tensor
+
 from dgcf.config import Between, require_one_of, require_range, tuned
 from dgcf.errors import ConfigError
 from dgcf.train.losses import LOSSES, OBJECTIVES, LossName, Objective
@@ -77,6 +79,13 @@ class TrainConfig:
     def objective(self) -> Objective:
         """What the loss asks of a batch."""
         return OBJECTIVES[self.loss]
+
+    def score(self, users: Tensor, positives: Tensor, negatives: Tensor, hits: Tensor | None = None) -> Tensor:
+        """The loss of a batch's final rows, without L2: a scalar; ``hits`` goes with shared negatives."""
+        settings = {name: getattr(self, name) for name in self.objective.settings}
+        if hits is not None:
+            settings["hits"] = hits
+        return self.objective.value(users, positives, negatives, **settings)
 
     @property
     def n_negatives(self) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -24,7 +25,10 @@ from dgcf.train.observer import Observer, PlainLines, Several
 from dgcf.train.picture import draw_curves
 from dgcf.train.recipe import Recipe
 from dgcf.train.run import Run, append_line, environment
+from dgcf.train.sidebyside import SideBySide
 from dgcf.train.trainer import Trainer, Validate, ranked_embeddings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -84,40 +88,118 @@ def train(
     A model that is solved at once keeps nothing of an interrupted try, and is then solved anew. ``validate`` is left
     out of account where the dataset has no validation pair.
     """
+    each = Each(seed, observer, run)
+    return _train_together(dataset, recipe, [each], device=pick_device(device), validate=validate)[0]
+
+
+@dataclass(frozen=True)
+class Each:
+    """One of several trainings that are alike but for their seeds: who watches it, and where it is kept."""
+
+    seed: int
+    observer: Observer | None = None
+    run: Run | None = None
+
+
+def train_many(
+    dataset: Dataset,
+    recipe: Recipe,
+    trainings: Sequence[Each],
+    *,
+    device: str = "auto",
+    validate: Validate | None = None,
+) -> list[Trained]:
+    """Train with several seeds, each with the results that it would have alone; after Ctrl-C, those that had begun.
+
+    On a GPU they train side by side: the graph is read once for all of them, and small steps fill the device. On a
+    CPU, and where the model is solved at once, one after the other.
+    """
     place = pick_device(device)
+    results: list[Trained] = []
+    for together in groups(trainings, recipe, device):
+        results += _train_together(dataset, recipe, together, device=place, validate=validate)
+        if results[-1].interrupted:
+            break
+    return results
+
+
+def groups(trainings: Sequence[T], recipe: Recipe, device: str) -> list[list[T]]:
+    """Which of several trainings with this recipe go side by side: on a GPU all of them, else each is alone."""
+    if pick_device(device).type == "cuda" and not recipe.entry.at_once:
+        return [list(trainings)]
+    return [[each] for each in trainings]
+
+
+def _train_together(
+    dataset: Dataset,
+    recipe: Recipe,
+    trainings: Sequence[Each],
+    *,
+    device: torch.device,
+    validate: Validate | None,
+) -> list[Trained]:
     mark_peak()
     began = time.perf_counter()
-    model, propagation = build(dataset, recipe, seed=seed, device=place)
-    watcher = _watcher(observer, run, place)
+    model, propagation = build(dataset, recipe, seed=trainings[0].seed, device=device)
+    watchers = [_watcher(each.observer, each.run, device) for each in trainings]
     validate = validate if len(dataset.validation) else None
-    if isinstance(model, AtOnceModel):
-        with nullcontext() if run is None else sole_use(run.path):
+    with ExitStack() as held:
+        for each in trainings:
+            if each.run is not None:
+                held.enter_context(sole_use(each.run.path))
+        if isinstance(model, AtOnceModel):
+            (each,) = trainings
             reason = atonce.solve(
-                model, dataset.train, recipe.train.metric, seed=seed, validate=validate, observer=watcher, run=run
+                model,
+                dataset.train,
+                recipe.train.metric,
+                seed=each.seed,
+                validate=validate,
+                observer=watchers[0],
+                run=each.run,
             )
-        return _solved(model, dataset, recipe, reason, run, time.perf_counter() - began)
-    if propagation is not None and propagation.warning:
-        watcher.note(propagation.warning)
-    with asked_to_stop() as interrupted, nullcontext() if run is None else sole_use(run.path):
-        trainer = Trainer(
-            model,
-            propagation,
-            dataset.train,
-            recipe.train,
-            seed=seed,
-            device=place,
-            validate=validate,
-            observer=watcher,
-            keeper=run,
-            interrupted=interrupted,
-        )
-        _continue(trainer, run, watcher)
-        reason = trainer.fit()
-    if run is not None and run.pictured:
-        note = draw_curves(run.metrics(), recipe.train.metric, run.path / "curves.png")
-        if note:
-            watcher.note(note)
-    return _outcome(trainer, recipe, reason, run, time.perf_counter() - began)
+            return [_solved(model, dataset, recipe, reason, each.run, time.perf_counter() - began)]
+        if propagation is not None and propagation.warning:
+            for watcher in watchers:
+                watcher.note(propagation.warning)
+        interrupted = held.enter_context(asked_to_stop())
+        trainers = []
+        for number, (each, watcher) in enumerate(zip(trainings, watchers, strict=True)):
+            if number:
+                model = recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model, each.seed)
+            trainer = Trainer(
+                model,
+                propagation,
+                dataset.train,
+                recipe.train,
+                seed=each.seed,
+                device=device,
+                validate=validate,
+                observer=watcher,
+                keeper=each.run,
+                interrupted=interrupted,
+            )
+            _continue(trainer, each.run, watcher)
+            trainers.append(trainer)
+        reasons = _fit(trainers)
+    results = []
+    for each, trainer, watcher, reason in zip(trainings, trainers, watchers, reasons, strict=True):
+        if each.run is not None and each.run.pictured:
+            note = draw_curves(each.run.metrics(), recipe.train.metric, each.run.path / "curves.png")
+            if note:
+                watcher.note(note)
+        results.append(_outcome(trainer, recipe, reason, each.run, time.perf_counter() - began))
+    return results
+
+
+def _fit(trainers: Sequence[Trainer]) -> list[str]:
+    """Those that are at the same place go on together; after an interruption of some, the others do not begin."""
+    places = [(trainer.epoch, trainer.done) for trainer in trainers]
+    reasons: dict[int, str] = {}
+    for place in sorted(set(places)):
+        here = [number for number, its in enumerate(places) if its == place]
+        reasons |= dict(zip(here, SideBySide([trainers[number] for number in here]).fit(), strict=True))
+    return [reasons[number] for number in range(len(trainers))]
 
 
 def load(run: Run, dataset: Dataset, *, device: str = "cpu") -> tuple[Model, Propagation | None, Ranking]:

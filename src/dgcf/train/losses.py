@@ -45,15 +45,15 @@ def sampled_softmax(
 ) -> Tensor:
     """``mean of −log( e^(c(u,i)/τ) / (e^(c(u,i)/τ) + Σ_j e^(c(u,j)/τ)) )``, c the cosine, j over shared negatives.
 
-    Shapes: users (B, d), positives (B, d), negatives (K, d); ``hits`` (2, n_hits) names the (row, j) in which j is an
-    item of that user, which must not count against it. Cosines bound the scores, so τ alone sets how hard the
+    Shapes: users (B, d), positives (B, d), negatives (K, d); ``hits`` (B, K) is true where j is an item of
+    the row's user, which must not count against it. Cosines bound the scores, so τ alone sets how hard the
     hardest negatives pull. Scores are cosines, too, when items are ranked.
     """
     users = normalize(users, dim=1)
     positive = (users * normalize(positives, dim=1)).sum(dim=1, keepdim=True) / temperature
     negative = users @ normalize(negatives, dim=1).T / temperature
     if hits is not None:
-        negative = negative.index_put((hits[0], hits[1]), negative.new_tensor(-torch.inf))
+        negative = negative.masked_fill(hits, -torch.inf)
     return (torch.logsumexp(torch.cat([positive, negative], dim=1), dim=1) - positive.squeeze(1)).mean()
 
 

@@ -28,7 +28,7 @@ class Batch:
     """One step's pairs: ``users`` (B,), ``positives`` (B,), and the items they are compared with.
 
     ``negatives`` is (B, n), each row its user's own, or (K,) when the batch shares them. Shared ones may hold an
-    item that a user has: ``hits`` (2, n_hits) lists such (row of the batch, place among the negatives).
+    item that a user has: ``hits`` (B, K) is true there.
     """
 
     users: Tensor
@@ -95,8 +95,8 @@ class Sampler:
         self.non_items = NonItems(pairs)
         full = self.non_items.count == 0
         self.skipped_users = int(np.count_nonzero(full & (pairs.user_degrees > 0)))
-        self._users: Ints = np.flatnonzero(~full & (pairs.user_degrees > 0))
-        if len(self._users) == 0:
+        self.users: Ints = np.flatnonzero(~full & (pairs.user_degrees > 0))
+        if len(self.users) == 0:
             raise DataError(
                 f"none of the {pairs.n_users:,} users has both an item and a missing item in training, so there is "
                 "nothing to compare; give more data, or check that the split is not empty."
@@ -136,7 +136,7 @@ class Sampler:
         if self.shared is None:
             negatives, hits = self.non_items.draw(users, self.per_pair, self.seed, position), None
         else:
-            negatives = self._shared_negatives(position, self.shared)
+            negatives = self.shared_negatives(position)
             hits = torch.from_numpy(self._hits(users, negatives))
         return Batch(torch.from_numpy(users), torch.from_numpy(positives), torch.from_numpy(negatives), hits)
 
@@ -147,22 +147,24 @@ class Sampler:
         return self.pair_user[chosen], self.pair_item[chosen]
 
     def _by_user(self, position: int) -> tuple[Ints, Ints]:
-        n = len(self._users)
+        n = len(self.users)
         if self.batch_size <= n:
             chosen = permutation(self.seed, "users", n, position)[: self.batch_size]
         else:
             chosen = (uniform(self.seed, "users", self.batch_size, position) * n).astype(np.int64)
-        users = self._users[chosen]
+        users = self.users[chosen]
         place = uniform(self.seed, "positives", len(users), position) * self.pairs.user_degrees[users]
         return users, self.pairs.indices[self.pairs.indptr[users] + place.astype(np.int64)].astype(np.int64)
 
-    def _shared_negatives(self, position: int, count: int) -> Ints:
-        """``count`` distinct items, every set of them as likely as any other, ascending."""
+    def shared_negatives(self, position: int) -> Ints:
+        """The distinct items that a batch shares, every set of them as likely as any other, ascending."""
+        assert self.shared is not None
+        count = self.shared
         words = bits(self.seed, "shared-negatives", self.pairs.n_items, position)
         return np.sort(np.argpartition(words, count - 1)[:count])
 
-    def _hits(self, users: Ints, negatives: Ints) -> Ints:
-        """(2, n_hits): where a shared negative is one of the user's own items."""
+    def _hits(self, users: Ints, negatives: Ints) -> NDArray[np.bool_]:
+        """(B, K): where a shared negative is one of the user's own items."""
         place = np.full(self.pairs.n_items, -1, dtype=np.int64)
         place[negatives] = np.arange(len(negatives))
         lengths = self.pairs.user_degrees[users]
@@ -170,4 +172,6 @@ class Sampler:
         # The users' items laid end to end: each one's start in the pairs, plus 0, 1, … within the user.
         within = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
         owned = place[self.pairs.indices[np.repeat(self.pairs.indptr[users], lengths) + within]]
-        return np.stack([np.repeat(np.arange(len(users)), lengths), owned])[:, owned >= 0]
+        hits = np.zeros((len(users), len(negatives)), dtype=np.bool_)
+        hits[np.repeat(np.arange(len(users)), lengths)[owned >= 0], owned[owned >= 0]] = True
+        return hits

@@ -1,6 +1,7 @@
-"""The only training loop: batches in, one Adam step each, validation now and then, the best state kept.
+"""One training: batches in, one Adam step each, validation now and then, the best state kept.
 
-It knows neither files nor metrics: whoever starts it passes in how to validate, whom to tell and where to save.
+The loop that drives it is ``SideBySide``. It knows neither files nor metrics: whoever starts it passes in how to
+validate, whom to tell and where to save.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from torch import Tensor
 
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DgcfError, did_you_mean
-from dgcf.graph import EdgeDrop, Propagation
+from dgcf.graph import Propagation
 from dgcf.graph.threads import undivided
 from dgcf.models.base import DropSchedule, Embeddings, GraphModel, Ranking
 from dgcf.random import bits
-from dgcf.train.captured import CapturedSteps
 from dgcf.train.checkpoint import Checkpoint, adam_tensors, fill_adam, fill_model
 from dgcf.train.config import TrainConfig
 from dgcf.train.losses import l2_term
 from dgcf.train.observer import EpochReport, Observer
 from dgcf.train.sampler import Batch, Sampler
+from dgcf.train.sidebyside import SideBySide
 from dgcf.train.stopping import EarlyStopping
 
 Validate = Callable[[Ranking], Mapping[str, float]]
@@ -86,10 +87,8 @@ class Trainer:
         self.stopping = EarlyStopping(config.patience, config.min_epochs)
         self.epoch, self.done = 1, 0  # the epoch in progress, and how many of its batches are done
         self.best: dict[str, Tensor] = {}
-        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._healthy = torch.ones((), dtype=torch.bool, device=self.device)
-        self._drop_seed = int(bits(seed, "edge-dropout", 1)[0] >> 1)
-        self._captured: CapturedSteps | None = None
+        self.running_loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.drop_seed = int(bits(seed, "edge-dropout", 1)[0] >> 1)
 
     # -- one step ---------------------------------------------------------------------------------------------------
 
@@ -103,13 +102,9 @@ class Trainer:
         nodes = torch.cat([batch.users, items])
         final, ego, times = self._rows(nodes, step)
         users, positives, negatives = torch.split(final, [size, size, len(nodes) - 2 * size])
-        objective = self.config.objective
-        settings = {name: getattr(self.config, name) for name in objective.settings}
-        if objective.shared:
-            value = objective.value(users, positives, negatives, hits=batch.hits, **settings)
-        else:
-            own = negatives.view(*batch.negatives.shape, negatives.shape[1])
-            value = objective.value(users, positives, own, **settings)
+        if not self.config.objective.shared:
+            negatives = negatives.view(*batch.negatives.shape, negatives.shape[1])
+        value = self.config.score(users, positives, negatives, batch.hits)
         if self.config.l2 == 0:
             return value
         return value + self.config.l2 * l2_term(ego, times, size)
@@ -135,31 +130,10 @@ class Trainer:
     def _drop(self, step: int) -> DropSchedule:
         """What this step leaves out; without drop-edge too, since a model may drop messages."""
         p = self.config.edge_dropout
-        return DropSchedule(p, self._drop_seed, step, per_layer=self.config.dropout_draws == "layer")
+        return DropSchedule(p, self.drop_seed, step, per_layer=self.config.dropout_draws == "layer")
 
-    def _steps(self) -> Callable[[int], object]:
-        """What takes a step of the epoch in progress, by its number: a recorded one where the device can, else ours."""
-        if not CapturedSteps.suits(self.model, self.propagation, self.config, self.device):
-            return self._ordinary_step
-        if self._captured is None:
-            assert self.propagation is not None
-            self._captured = CapturedSteps(
-                self.model,
-                self.propagation,
-                self.sampler,
-                self.config,
-                self.optimizer,
-                drop_of=self._edge_drop,
-                total=self._loss,
-                healthy=self._healthy,
-            )
-        self._captured.begin(self.epoch, self.done)
-        return self._captured.run
-
-    def _edge_drop(self, step: int, layer: int) -> EdgeDrop | None:
-        return self._drop(step).at(layer)
-
-    def _ordinary_step(self, number: int) -> None:
+    def take_step(self, number: int) -> None:
+        """The ordinary step, on any device: batch ``number`` of the epoch in progress."""
         batch = self.sampler.batch(self.epoch, number).to(self.device)
         self._step(batch, self.epoch * self.sampler.batches_per_epoch + number)
 
@@ -171,30 +145,13 @@ class Trainer:
             value.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         # Kept on the device and looked at when something is saved or reported: no wait in every step.
-        self._loss += value.detach() * len(batch)
-        for parameter in self.model.parameters():
-            assert parameter.grad is not None
-            self._healthy &= torch.isfinite(parameter.grad.sum())
+        self.running_loss += value.detach() * len(batch)
 
-    # -- the loop ---------------------------------------------------------------------------------------------------
+    # -- the course of a training ---------------------------------------------------------------------------------
 
     def fit(self) -> str:
         """Train until the end, the end of patience or an interruption; give the reason in words."""
-        self._say_what_is_unusual()
-        while not self.finished:
-            if not self._train_epoch():
-                self._save(force=True)
-                reason = f"interrupted in epoch {self.epoch} after {self.done} of its batches"
-                self.observer.finished(reason)
-                return reason
-        reason = (
-            f"no better {self.config.metric} in {self.stopping.stale} evaluations"
-            if self.stopping.exhausted
-            else f"all {self.config.epochs} epochs done"
-        )
-        self._save(force=True)
-        self.observer.finished(reason)
-        return reason
+        return SideBySide([self]).fit()[0]
 
     @property
     def finished(self) -> bool:
@@ -204,7 +161,7 @@ class Trainer:
     def completed_epochs(self) -> int:
         return self.epoch - 1
 
-    def _say_what_is_unusual(self) -> None:
+    def say_what_is_unusual(self) -> None:
         if self.validate is None:
             self.observer.note(
                 f"there is no validation split, so training takes all {self.config.epochs} epochs and keeps the last."
@@ -214,29 +171,24 @@ class Trainer:
                 f"{self.sampler.skipped_users:,} users have every item and so no negative; their pairs are left out."
             )
 
-    def _train_epoch(self) -> bool:
-        """Finish the epoch in progress; False if asked to stop between two steps."""
-        batches = self.sampler.batches_per_epoch
-        self.observer.epoch_began(self.epoch, self.config.epochs, batches, self.done)
-        began, first = time.perf_counter(), self.done
-        take_step = self._steps()
-        while self.done < batches:
-            take_step(self.done)
-            self.done += 1
-            self.observer.batch_done()
-            if self.interrupted():
-                return False
-            if self.done < batches:
-                self._save()
-        self._end_epoch(began, batches - first)
-        self._save()
-        return True
+    def close(self) -> str:
+        """Save, and say why training is over: it is finished, or was interrupted."""
+        if not self.finished:
+            reason = f"interrupted in epoch {self.epoch} after {self.done} of its batches"
+        elif self.stopping.exhausted:
+            reason = f"no better {self.config.metric} in {self.stopping.stale} evaluations"
+        else:
+            reason = f"all {self.config.epochs} epochs done"
+        self.save(force=True)
+        self.observer.finished(reason)
+        return reason
 
-    def _end_epoch(self, began: float, batches_run: int) -> None:
-        self._refuse_divergence()
+    def end_epoch(self, seconds: float, batches_run: int) -> None:
+        """Validate, report and go on to the next epoch; ``seconds`` is what this one's steps took."""
+        began = time.perf_counter()
         share = batches_run / self.sampler.batches_per_epoch
         pairs = self.sampler.pairs_per_epoch
-        loss, seconds = self._loss.item() / pairs, time.perf_counter() - began
+        loss = self.running_loss.item() / pairs
         validation = self._evaluate()
         best = self.stopping.best if self.stopping.best_epoch else None
         report = EpochReport(
@@ -252,10 +204,10 @@ class Trainer:
         )
         if self.keeper is not None:
             metrics = {"epoch": self.epoch, "loss": loss, **validation}
-            self.keeper.record(metrics, seconds, time.perf_counter() - began - seconds)
+            self.keeper.record(metrics, seconds, time.perf_counter() - began)
         self.observer.epoch_ended(report)
         self.epoch, self.done = self.epoch + 1, 0
-        self._loss.zero_()
+        self.running_loss.zero_()
 
     def _evaluate(self) -> dict[str, float]:
         """Validate if it is time, and keep the state if it is the best so far."""
@@ -280,10 +232,12 @@ class Trainer:
     def _weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
-    def _refuse_divergence(self) -> None:
-        if self._healthy.item() and math.isfinite(self._loss.item()):
+    def refuse_divergence(self) -> None:
+        """One gradient that is not finite makes weights that never are again: so it is enough to look now and then."""
+        finite = math.isfinite(self.running_loss.item())
+        if finite and all(bool(torch.isfinite(weights).all()) for weights in self.model.parameters()):
             return
-        what = "a gradient" if math.isfinite(self._loss.item()) else "the loss"
+        what = "a weight" if finite else "the loss"
         raise DivergedError(
             f"{what} is not finite in epoch {self.epoch}; lower learning_rate (now {self.config.learning_rate:g}), "
             f"or raise l2 (now {self.config.l2:g}) or temperature, and train again."
@@ -291,10 +245,10 @@ class Trainer:
 
     # -- state ------------------------------------------------------------------------------------------------------
 
-    def _save(self, *, force: bool = False) -> None:
+    def save(self, *, force: bool = False) -> None:
         if self.keeper is None or not (force or self.keeper.due()):
             return
-        self._refuse_divergence()  # a poisoned state must not replace a good one
+        self.refuse_divergence()  # a poisoned state must not replace a good one
         self.keeper.save(self.checkpoint())
 
     def checkpoint(self) -> Checkpoint:
@@ -308,7 +262,7 @@ class Trainer:
         about = {
             "epoch": self.epoch,
             "done": self.done,
-            "loss": self._loss.item(),
+            "loss": self.running_loss.item(),
             "stopping": self.stopping.state(),
         }
         return Checkpoint(tensors, about)
@@ -319,7 +273,7 @@ class Trainer:
         fill_adam(self.model, self.optimizer, checkpoint.part("adam"), source)
         self.best = {name: tensor.to(self.device) for name, tensor in checkpoint.part("best").items()}
         self.epoch, self.done = int(checkpoint.about["epoch"]), int(checkpoint.about["done"])
-        self._loss.fill_(float(checkpoint.about["loss"]))
+        self.running_loss.fill_(float(checkpoint.about["loss"]))
         self.stopping.restore(checkpoint.about["stopping"])
 
 
