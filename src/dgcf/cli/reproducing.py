@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from dgcf.cli.terminal import progress, say
-from dgcf.experiments.reproduce.__main__ import told
-from dgcf.experiments.reproduce.running import Watcher
+from dgcf.experiments.reproduce.running import Watcher, told
 
 
 class Lines(Watcher):
@@ -32,7 +31,7 @@ class Bar(Lines):
 
     def began(self, todo: int, known: int) -> None:
         super().began(todo, known)
-        self.todo = todo
+        self.done, self.todo = 0, todo  # what was taken over from other experiments came before
         if todo:
             self.update = self.stack.enter_context(progress("cells", todo))
 

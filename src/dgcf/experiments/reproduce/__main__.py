@@ -11,7 +11,7 @@ from typing import Any
 
 from dgcf.errors import DgcfError
 from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.running import Desk, Watcher
+from dgcf.experiments.reproduce.running import Desk, Watcher, told
 from dgcf.experiments.reproduce.store import Store
 
 
@@ -26,15 +26,6 @@ class Lines(Watcher):
 
     def finished(self, line: Mapping[str, Any]) -> None:
         self.note(told(line))
-
-
-def told(line: Mapping[str, Any]) -> str:
-    """A finished cell in one line."""
-    words = [f"{line['experiment']} {line['key']}"]
-    if line["kind"] == "trained":
-        test = line["test"]["train"]
-        words.append(f"recall@20 {test['recall@20']:.4f}  ndcg@20 {test['ndcg@20']:.4f}  epoch {line['best_epoch']}")
-    return "  ".join([*words, f"{line['seconds']:.1f} s"])
 
 
 def main(words: list[str] | None = None) -> int:

@@ -89,6 +89,12 @@ def _labelled(axes: Any, points: Sequence[Any], found: Sequence[Any], label: str
         axes.errorbar([point for point, _ in kept], means, stds, marker="o", capsize=3, label=label)
 
 
+def _legend(figure: Any) -> None:
+    """The names of the first panel above all of them, where they hide no bar."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=max(len(labels), 1), fontsize="small")
+
+
 def loss_curve(view: View) -> Chapter:
     """Loss and validation recall against epochs, a thin line for each seed."""
 
@@ -181,7 +187,7 @@ def depth(view: View) -> Chapter:
             axes.set_xlabel("layers")
             axes.set_ylabel(metric)
             right.set_ylabel("smoothness of users (lower is smoother)")
-        axes.legend(fontsize="small", loc="lower left")
+        _legend(figure)
 
     rows = []
     for model in models:
@@ -259,14 +265,14 @@ def density(view: View) -> Chapter:
 
     def draw(figure: Any) -> None:
         for axes, settings in zip(figure.subplots(1, len(origins), squeeze=False)[0], origins, strict=True):
-            for number_, model in enumerate(models):
+            for rank, model in enumerate(models):
                 means = [one.mean if (one := found(model, settings, place)) else 0.0 for place in range(len(groups))]
-                axes.bar(np.arange(len(groups)) + 0.13 * (number_ - len(models) / 2), means, 0.12, label=model)
+                axes.bar(np.arange(len(groups)) + 0.13 * (rank - (len(models) - 1) / 2), means, 0.12, label=model)
             axes.set_xticks(range(len(groups)), groups)
             axes.set_xlabel("interactions of a user")
             axes.set_ylabel(NDCG)
             axes.set_title(settings)
-        axes.legend(fontsize="small")
+        _legend(figure)
 
     rows = [
         (

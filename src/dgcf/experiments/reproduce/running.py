@@ -274,6 +274,15 @@ def _trained(trained: Trained, curve: Curve) -> dict[str, Any]:
     }
 
 
+def told(line: Mapping[str, Any]) -> str:
+    """A finished cell in one line."""
+    words = [f"{line['experiment']} {line['key']}"]
+    if line["kind"] == "trained":
+        test = line["test"]["train"]
+        words.append(f"recall@20 {test['recall@20']:.4f}  ndcg@20 {test['ndcg@20']:.4f}  epoch {line['best_epoch']}")
+    return "  ".join([*words, f"{line['seconds']:.1f} s"])
+
+
 def hardware(device: str) -> dict[str, Any]:
     """What computed, in words that name no host."""
     place = pick_device(device)
