@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from dgcf.graph.dropedge import EdgeDrop
 from dgcf.graph.kernels import CSR, product, transpose
 from dgcf.graph.stored import StoredMatrix
-from dgcf.graph.threads import available, together
+from dgcf.graph.threads import available, together, undivided
 
 BLOCK = 32
 """Columns that stay together. A product of 16 takes longer than one of 32 (ML1M: 0.45 against 0.39 ms)."""
@@ -36,7 +36,8 @@ class Named:
     """The nodes that a batch names: ``rows`` (R,) int64, as the batch has them.
 
     ``places``: (N, R), ones where a place of the batch names a node: it collects what the batch sends back.
-    ``distinct``: (n_distinct,), each named node once; ``place``: (R,), where among those the batch's rows lie.
+    ``distinct``: (n_distinct,), each named node once, and ``times``, how often; ``place``: (R,), where among those the
+    batch's rows lie.
     """
 
     rows: Tensor
@@ -52,6 +53,10 @@ class Named:
     @cached_property
     def distinct(self) -> Tensor:
         return self.places.offsets.diff().nonzero().squeeze(1)
+
+    @cached_property
+    def times(self) -> Tensor:
+        return self.places.offsets.diff()[self.distinct].unsqueeze(1)
 
     @cached_property
     def place(self) -> Tensor:
@@ -83,61 +88,55 @@ class Strip:
         self.plan, self.columns = plan, columns
         self.kept: list[Tensor] = []  # E⁽⁰⁾, E⁽¹⁾ …, (N, width) each
 
-    def up(self, x: Tensor, matrices: Sequence[tuple[int, CSR]], final: Tensor, ego: Tensor) -> None:
-        """Some layers upwards; after the last one, the rows of the batch into the strip of ``final`` and ``ego``."""
+    def up(self, x: Tensor, matrices: Sequence[tuple[int, CSR]], final: Tensor) -> None:
+        """Some layers upwards; after the last one, the rows of the batch into the strip of ``final``."""
         plan, columns = self.plan, self.columns
         if not self.kept:
             self.kept.append(x.detach()[:, columns].contiguous())
         for layer, M in matrices:
             self.kept.append(product(M, _scaled(self.kept[layer], plan.scales[layer])))
-        if len(self.kept) <= plan.layers:
-            return
-        rows = plan.batch.rows
-        ego[:, columns] = lowest = self.kept[0].index_select(0, rows)
-        found = self.kept.pop().index_select(0, rows if plan.cut is None else plan.batch.place)
-        if plan.mean:
-            for layer in reversed(range(1, plan.layers)):
-                found += self.kept[layer].index_select(0, rows)
-            found = found.add_(lowest).div_(plan.layers + 1)
-        final[:, columns] = found
+        if len(self.kept) > plan.layers:
+            found = self._read_out(self.kept.pop())
+            torch.div(found, plan.layers + 1 if plan.mean else 1, out=final[:, columns])
 
-    def turn(self, sent: Tensor, sent_ego: Tensor | None) -> None:
-        """Collect what the batch sends back: ``grad`` to the last layer, ``straight`` to those between, ``lowest``."""
-        plan, columns, batch = self.plan, self.columns, self.plan.batch
-        sent = sent[:, columns] / (plan.layers + 1) if plan.mean else sent[:, columns].contiguous()
-        straight = product(batch.places, sent)
+    def _read_out(self, last: Tensor) -> Tensor:
+        """The last layer, or the sum of all layers, at the batch's rows: (R, width)."""
+        plan, batch = self.plan, self.plan.batch
+        below = self.kept if plan.mean else []
+        if plan.cut is None:  # the batch names so much that whole layers are added faster than their rows are gathered
+            for layer in below:
+                last += layer
+            return last.index_select(0, batch.rows)
+        found = last.index_select(0, batch.place)
+        for layer in below:
+            found += layer.index_select(0, batch.rows)
+        return found
+
+    def _turn(self, sent: Tensor) -> None:
+        """Collect what the batch sends back: ``grad`` to the last layer, ``straight`` to the others."""
+        plan, batch = self.plan, self.plan.batch
+        straight = product(batch.places, sent[:, self.columns] / (plan.layers + 1 if plan.mean else 1))
         self.grad = straight if plan.cut is None else straight.index_select(0, batch.distinct)
-        self.straight = self.lowest = straight if plan.mean else None
-        if sent_ego is not None:
-            own = sent_ego[:, columns]
-            self.lowest = product(batch.places, sent + own if plan.mean else own.contiguous())
+        self.straight = straight if plan.mean else None
 
-    def down(
-        self,
-        sent: Tensor,
-        sent_ego: Tensor | None,
-        matrices: Sequence[tuple[int, CSR]],
-        dots: Tensor | None,
-        out: Tensor,
-    ) -> None:
+    def down(self, sent: Tensor, matrices: Sequence[tuple[int, CSR]], dots: Tensor | None, out: Tensor) -> None:
         """Some layers downwards; below the first one, the gradient of E⁽⁰⁾ into the strip of ``out``.
 
-        ``sent``, ``sent_ego``: (R, dim), the gradients of the read-out and of the layer-0 rows. ``dots``: (n_blocks,
-        layers, N), where a gate's gradient is left, a block of columns each.
+        ``sent``: (R, dim), the gradient of the read-out. ``dots``: (n_blocks, layers, N), where a gate's gradient is
+        left, a block of columns each.
         """
         plan = self.plan
         for layer, M in matrices:
             if layer == plan.layers - 1:
-                self.turn(sent, sent_ego)
+                self._turn(sent)
             grad = product(M, self.grad)
             if dots is not None:
                 self._dot(grad, self.kept[layer], dots[:, layer])
             scale = plan.scales[layer]
             if scale is not None:
                 grad *= scale
-            base = self.lowest if layer == 0 else self.straight
-            if base is not None:
-                grad += base
+            if self.straight is not None:
+                grad += self.straight
             self.grad = grad
             if layer == 0:
                 out[:, self.columns] = grad
@@ -152,7 +151,7 @@ class Strip:
 
 
 class StripStack(torch.autograd.Function):
-    """``(x, α, …) ↦ (final, ego)``: the read-out and the layer-0 rows of the batch, (R, dim) each.
+    """``(x, α, …) ↦ (final, ½ Σ ‖x_r‖²)``: the read-out of the batch's rows, (R, dim), and their L2 term in layer 0.
 
     ``x`` (N, dim); ``alpha`` (layers, N), (1, N) if shared, or None; ``drops``: what each layer leaves out; ``rows``
     (R,) int64, repeats allowed.
@@ -172,27 +171,33 @@ class StripStack(torch.autograd.Function):
         cut = matrix.rows(batch.distinct, drops[-1]) if matrix.worth_cutting(batch.distinct) else None
         plan = Plan(tuple(_scale(alpha, layer, drop) for layer, drop in enumerate(drops)), mean, batch, cut)
         strips = [Strip(plan, columns) for columns in strips_of(x.shape[1])]
-        final, ego = (x.new_empty(len(rows), x.shape[1]) for _ in range(2))
+        final = x.new_empty(len(rows), x.shape[1])
         for matrices in _drawn(matrix, drops, cut, adjoint=False):
-            together([partial(strip.up, x, matrices, final, ego) for strip in strips])
+            together([partial(strip.up, x, matrices, final) for strip in strips])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x)
         ctx.strips, ctx.matrix, ctx.drops, ctx.cut = strips, matrix, drops, cut
         ctx.gates = 0 if alpha is None else len(alpha)
-        return final, ego
+        ctx.batch = batch
+        with undivided():  # or the sum would depend on how many threads there are
+            squares = (x.index_select(0, batch.distinct).square_() * batch.times).sum() / 2
+        return final, squares
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, sent: Tensor | None, sent_ego: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Any, sent: Tensor | None, sent_l2: Tensor | None) -> tuple[Any, ...]:
         (x,) = ctx.saved_tensors
+        batch: Named = ctx.batch
         n_nodes, dim = x.shape
         if sent is None:
-            sent = x.new_zeros(len(ctx.strips[0].plan.batch.rows), dim)
+            sent = x.new_zeros(len(batch.rows), dim)
         out = torch.empty_like(x)
         dots = x.new_empty(-(-dim // BLOCK), len(ctx.drops), n_nodes) if ctx.gates else None
         cut = None if ctx.cut is None else transpose(ctx.cut)
         for matrices in _drawn(ctx.matrix, ctx.drops, cut, adjoint=True):
-            together([partial(strip.down, sent, sent_ego, matrices, dots, out) for strip in ctx.strips])
+            together([partial(strip.down, sent, matrices, dots, out) for strip in ctx.strips])
+        if sent_l2 is not None:
+            out.index_add_(0, batch.distinct, x.index_select(0, batch.distinct) * (sent_l2 * batch.times))
         return out, None if dots is None else _gate_gradient(dots, ctx.drops, ctx.gates), None, None, None, None
 
 

@@ -123,7 +123,10 @@ class Stack:
     def rows_on_cpu(
         self, layer0: Tensor, matrix: StoredMatrix, rows: Tensor, drop: DropSchedule | None
     ) -> tuple[Tensor, Tensor]:
-        """The final and the layer-0 rows of a batch on a CPU, differentiable, with the draws of ``drop``, if any."""
+        """The final rows of a batch on a CPU and ``½ Σ ‖e‖²`` of its layer-0 rows, differentiable.
+
+        Repeated rows count as often as they are there; ``drop``: what each layer leaves out, if anything.
+        """
         drops = tuple(None if drop is None else drop.at(layer) for layer in range(self.layers))
         found: tuple[Tensor, Tensor] = StripStack.apply(  # type: ignore[no-untyped-call]
             layer0, self.alpha, matrix, drops, rows, self.mean

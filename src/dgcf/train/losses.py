@@ -104,12 +104,10 @@ OBJECTIVES: Mapping[LossName, Objective] = {
 }
 
 
-def l2_term(ego_rows: Tensor, times: Tensor | None, batch_size: int) -> Tensor:
+def l2_term(ego_rows: Tensor, times: Tensor, batch_size: int) -> Tensor:
     """``½ Σ ‖e‖² / B`` over the layer-0 rows that a batch of B pairs uses, each as often as it is used.
 
-    ``ego_rows`` (R, d), ``times`` (R,) how often each one is used as user, positive or negative; None if ``ego_rows``
-    has each one as often as that. Multiplied by λ this is the authors' reading of the paper's ``λ‖Θ‖²``; gates are not
-    regularised.
+    ``ego_rows`` (R, d) are the distinct rows, ``times`` (R,) how often each occurs among the batch's users, positives
+    and negatives. Multiplied by λ this is the authors' reading of the paper's ``λ‖Θ‖²``; gates are not regularised.
     """
-    squares = ego_rows.square()
-    return 0.5 * (squares.sum() if times is None else (squares.sum(dim=1) * times).sum()) / batch_size
+    return 0.5 * (ego_rows.square().sum(dim=1) * times).sum() / batch_size

@@ -100,26 +100,26 @@ class Trainer:
         size = len(batch)
         items = torch.cat([batch.positives, batch.negatives.flatten()]) + self.model.n_users
         nodes = torch.cat([batch.users, items])
-        final, ego, times = self._rows(nodes, step)
+        final, squares = self._rows(nodes, step)
         users, positives, negatives = torch.split(final, [size, size, len(nodes) - 2 * size])
         if not self.config.objective.shared:
             negatives = negatives.view(*batch.negatives.shape, negatives.shape[1])
         value = self.config.score(users, positives, negatives, batch.hits)
         if self.config.l2 == 0:
             return value
-        return value + self.config.l2 * l2_term(ego, times, size)
+        return value + self.config.l2 / size * squares
 
-    def _rows(self, nodes: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The final rows of the nodes; rows of layer 0, and how often each one counts (None: once)."""
+    def _rows(self, nodes: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """The final rows of the nodes, and half the sum of their squares in layer 0, which L2 regularises."""
         stack = self.model.stack() if self._by_strips else None
         if stack is not None:
             assert self.propagation is not None
-            return *stack.rows_on_cpu(self.model.layer0, self.propagation.stored, nodes, self._drop(step)), None
+            return stack.rows_on_cpu(self.model.layer0, self.propagation.stored, nodes, self._drop(step))
         times = torch.bincount(nodes, minlength=self.model.n_nodes)
         rows = times.nonzero().squeeze(1)
         place = (torch.cumsum(times > 0, dim=0) - 1)[nodes]  # where each node's row lies among ``rows``
         final = self.model(self.propagation, rows=rows, drop=self._drop(step))
-        return _gathered(final, place), self.model.ego(rows), times[rows]
+        return _gathered(final, place), l2_term(self.model.ego(rows), times[rows], 1)
 
     @property
     def _by_strips(self) -> bool:
