@@ -16,12 +16,13 @@ from pathlib import Path
 
 import torch
 import triton
+import triton.language as tl
 
 from benchmarks.measure import markdown
 from dgcf.data.dataset import Dataset
 from dgcf.evaluate.evaluator import Evaluator
 from dgcf.graph import build_propagation
-from dgcf.graph.gpu import GpuMatrix
+from dgcf.graph.gpu import Draw, GpuMatrix
 from dgcf.models import Embeddings
 from dgcf.models.base import GraphModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
@@ -53,8 +54,11 @@ def our_epoch(dataset: Dataset, model: GraphModel, how: TrainConfig) -> Callable
     return alone.train_epoch
 
 
-def pyg_epoch(dataset: Dataset, dim: int, layers: int, batch: int) -> Callable[[], object]:
-    """PyG's LightGCN as its own example trains it: shuffled pairs, uniform negatives, BPR, Adam, a sparse CSR graph."""
+def pyg_epoch(dataset: Dataset, dim: int, layers: int, batch: int, *, csr: bool) -> Callable[[], object]:
+    """PyG's LightGCN as its own example trains it: shuffled pairs, uniform negatives, BPR, Adam.
+
+    Its graph is the edge list of the example, or a sparse CSR tensor, which PyG takes too.
+    """
     from torch_geometric.nn import LightGCN as PygLightGCN
 
     n_users, n_items = dataset.n_users, dataset.n_items
@@ -62,7 +66,8 @@ def pyg_epoch(dataset: Dataset, dim: int, layers: int, batch: int) -> Callable[[
     items = torch.from_numpy(dataset.train.indices).long().cuda() + n_users
     both = torch.cat([torch.stack([users, items]), torch.stack([items, users])], dim=1)
     shape = (n_users + n_items, n_users + n_items)
-    graph = torch.sparse_coo_tensor(both, torch.ones(both.shape[1], device="cuda"), shape).to_sparse_csr()
+    ones = torch.ones(both.shape[1], device="cuda")
+    graph = torch.sparse_coo_tensor(both, ones, shape).to_sparse_csr() if csr else both
     model = PygLightGCN(n_users + n_items, dim, layers).cuda()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
@@ -115,7 +120,8 @@ def against_pyg(folder: Path) -> str:
         shape = (dataset.n_users, dataset.n_items)
         how = TrainConfig(batch_size=2048)
         runs = {
-            "PyG LightGCN (CSR)": pyg_epoch(dataset, 64, 3, 2048),
+            "PyG LightGCN, edge list": pyg_epoch(dataset, 64, 3, 2048, csr=False),
+            "PyG LightGCN, CSR": pyg_epoch(dataset, 64, 3, 2048, csr=True),
             "dgcf LightGCN": our_epoch(dataset, LightGCN(*shape, LightGCNConfig(dim=64, layers=3)), how),
             "dgcf DGCF, drop-edge .1": our_epoch(
                 dataset,
@@ -127,42 +133,98 @@ def against_pyg(folder: Path) -> str:
         for _ in range(ROUNDS):
             for label, epoch in runs.items():
                 found[label].append(seconds(epoch))
-        base = statistics.median(found["PyG LightGCN (CSR)"])
+        edges, csr = (statistics.median(found[f"PyG LightGCN, {form}"]) for form in ("edge list", "CSR"))
         for label, values in found.items():
             middle = statistics.median(values)
-            rows.append([name, label, f"{middle:.4f}", f"{base / middle:.1f}"])
-    return markdown(["dataset", "model, 3 layers, d 64, batch 2048", "s/epoch", "times faster than PyG"], rows)
+            rows.append([name, label, f"{middle:.4f}", f"{edges / middle:.1f}", f"{csr / middle:.1f}"])
+    header = ["dataset", "model, 3 layers, d 64, batch 2048", "s/epoch", "times PyG, edge list", "times PyG, CSR"]
+    return markdown(header, rows)
+
+
+@triton.jit
+def _read(source, sums, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Read one block and keep its sum, so that the reads cannot be left out."""
+    first = (tl.program_id(0).to(tl.int64) * BLOCK) % n
+    tl.store(sums + tl.program_id(0), tl.sum(tl.load(source + first + tl.arange(0, BLOCK)), axis=0))
+
+
+def read_rate(resident: int, moved: int) -> float:
+    """TB/s at which ``moved`` bytes are read, again and again from a buffer of ``resident`` bytes."""
+    block = 2048
+    n = resident // 4 // block * block
+    programs = moved // 4 // block
+    source, sums = torch.ones(n, device="cuda"), torch.empty(programs, device="cuda")
+    took = triton.testing.do_bench(lambda: _read[(programs,)](source, sums, n, BLOCK=block), return_mode="median")
+    return programs * block * 4 / took / 1e9
 
 
 def product_against_bytes(folder: Path) -> str:
-    """``M x`` on Gowalla's filtered graph, d 128: the bytes that must move, and what the memory gives.
+    """``M x`` on Gowalla's filtered graph, d 128, a tenth of the entries dropped, against what the memory gives.
 
-    Counted per stored entry: one row of x (512 B in float32), its index, value and draw (12 B). The rows come from the
-    L2 cache for the most part, so the rate may exceed that of the HBM. ``index_select`` gathers the same rows and
-    writes them out: what the same product costs when the sum is not taken on the way.
+    Through the L2 cache must go: for each entry that is kept one row of x (d numbers); for each entry its index, value
+    and hash (12 B); each row of the result. From and to HBM, if nothing else were in the caches: x, the entries and the
+    result once. The time can not be less than either divided by its measured rate; the fraction is that bound by the
+    time taken. (What hits the first-level caches does not go through L2, so it may exceed 1.)
     """
     dataset = Dataset.load(folder / "gowalla")
     propagation = build_propagation(dataset.train.to_scipy(), DGCFConfig(epsilon=0.004).spec()).to(device="cuda")
-    matrix = GpuMatrix(propagation.operator.matrix)
-    keys = torch.tensor([12345, 67891], dtype=torch.int32, device="cuda")
-    entries, rows = len(matrix.matrix.indices), []
-    big = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
-    copy = triton.testing.do_bench(lambda: big.clone(), return_mode="median")
+    matrix = GpuMatrix(propagation.stored)
+    draw = Draw(torch.tensor([[12345, 67891]], dtype=torch.int32, device="cuda"), int(0.1 * 2**32))
+    entries, nodes = len(matrix.matrix.indices), propagation.n_nodes
+    rows = []
     for dtype in (torch.float32, torch.bfloat16):
-        x = torch.randn(propagation.n_nodes, 128, device="cuda").to(dtype)
+        x = torch.randn(1, nodes, 128, device="cuda").to(dtype)
         out = torch.empty_like(x)
-        index = matrix.matrix.indices.long()
-        gather = triton.testing.do_bench(lambda x=x, index=index: x.index_select(0, index), return_mode="median")
-        product = triton.testing.do_bench(
-            lambda x=x, out=out: matrix.product(x, out, keys=keys, limit=int(0.1 * 2**32)), return_mode="median"
+        took = triton.testing.do_bench(lambda x=x, out=out: matrix.product(x, out, draw=draw), return_mode="median")
+        row = 128 * x.element_size()
+        through_l2 = int(0.9 * entries) * row + 12 * entries + nodes * row
+        from_hbm = 2 * nodes * row + 12 * entries
+        l2, hbm = read_rate(nodes * row, through_l2), read_rate(8 << 30, 8 << 30)
+        bound = max(through_l2 / l2, from_hbm / hbm) / 1e6  # µs
+        rows.append(
+            [
+                str(dtype).removeprefix("torch."),
+                f"{entries:,}",
+                f"{through_l2 / 1e9:.2f}",
+                f"{from_hbm / 1e9:.2f}",
+                f"{l2:.2f}",
+                f"{hbm:.2f}",
+                f"{bound:.0f}",
+                f"{took * 1000:.0f}",
+                f"{bound / took / 1000:.2f}",
+            ]
         )
-        moved = entries * (128 * x.element_size() + 12)
-        ceiling = entries * 128 * x.element_size() * 2 / gather / 1e9
-        rate = moved / product / 1e9
-        line = [str(dtype).removeprefix("torch."), f"{entries:,}", f"{moved / 1e9:.2f}", f"{product * 1000:.0f}"]
-        rows.append([*line, f"{rate:.2f}", f"{2 * (1 << 30) / copy / 1e9:.2f}", f"{ceiling:.2f}"])
-    header = ["storage", "entries", "GB counted", "µs", "TB/s", "HBM copy, TB/s", "gather and write, TB/s"]
-    return markdown(header, rows)
+    header = ["storage", "entries", "GB through L2", "GB of HBM", "L2 read, TB/s", "HBM read, TB/s", "bound, µs"]
+    return markdown([*header, "taken, µs", "fraction"], rows)
+
+
+def many_seeds(folder: Path) -> str:
+    """Ten seeds of DGCF on ML-100K side by side, and alone: seconds of an epoch, and whether the weights agree."""
+    dataset = Dataset.load(folder / "ml-100k")
+    config = DGCFConfig(dim=64, layers=4, epsilon=EPSILON["ml-100k"])
+    how = TrainConfig(batch_size=512, edge_dropout=0.1, l2=1e-2)
+    propagation = build_propagation(dataset.train.to_scipy(), config.spec()).to(device="cuda")
+
+    def trainers(seeds: range) -> SideBySide:
+        shape = (dataset.n_users, dataset.n_items)
+        return SideBySide(
+            [
+                Trainer(DGCF(*shape, config, seed), propagation, dataset.train, how, seed=seed, device="cuda")
+                for seed in seeds
+            ]
+        )
+
+    contestants = {"one seed": trainers(range(1)), "ten side by side": trainers(range(10))}
+    found: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(4 * ROUNDS):
+        for name, side in contestants.items():
+            found[name].append(seconds(side.train_epoch))
+    middle = {name: statistics.median(times[1:]) for name, times in found.items()}
+    rows = [[name, f"{time:.4f}", f"{time / middle['one seed']:.2f}"] for name, time in middle.items()]
+    alone, together = (contestants[name].trainers[0].model.layer0 for name in contestants)
+    same = "equal to the bit" if torch.equal(alone, together) else "DIFFERENT"
+    table = markdown(["DGCF on ML-100K, 4 layers, d 64, batch 512", "s/epoch", "times one seed"], rows)
+    return f"{table}\n\nThe weights of seed 0 after {4 * ROUNDS} epochs, alone and among ten, are {same}."
 
 
 def evaluation(folder: Path) -> str:
@@ -190,7 +252,8 @@ def main() -> None:
         parts += [f"PyG {torch_geometric.__version__}:", against_pyg(asked.folder)]
     except ImportError:
         parts.append("PyG is not installed here.")
-    parts += [product_against_bytes(asked.folder), evaluation(asked.folder)]
+    parts += [many_seeds(asked.folder), product_against_bytes(asked.folder), evaluation(asked.folder)]
+    parts.append(f"Peak of GPU memory over all of this: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB.")
     text = "\n\n".join(parts) + "\n"
     print(text)
     if asked.out:

@@ -27,15 +27,17 @@ def test_an_epoch_on_a_device_is_the_samplers_epoch(
     sampling: Literal["interaction", "user"], size: int, shared: int | None
 ) -> None:
     """On any device, the CPU included: whole epochs are the batches of the sampler, end to end."""
-    sampler = Sampler(load("planted").train, size, per_pair=2, shared=shared, seed=3, sampling=sampling)
-    device_batches = DeviceBatches(sampler, torch.device("cpu"))
+    pairs = load("planted").train
+    samplers = [Sampler(pairs, size, per_pair=2, shared=shared, seed=seed, sampling=sampling) for seed in (3, 4)]
+    device_batches = DeviceBatches(samplers, torch.device("cpu"))
     users, positives, negatives = device_batches.lay_out(device_batches.draw(4))
-    batches = [sampler.batch(4, number) for number in range(sampler.batches_per_epoch)]
-    assert torch.equal(users, torch.cat([batch.users for batch in batches]))
-    assert torch.equal(positives, torch.cat([batch.positives for batch in batches]))
-    join = torch.cat if shared is None else torch.stack
-    assert torch.equal(negatives, join([batch.negatives for batch in batches]))
-    assert [len(batch) for batch in batches] == sampler.batch_sizes
+    for lane, sampler in enumerate(samplers):
+        batches = [sampler.batch(4, number) for number in range(sampler.batches_per_epoch)]
+        assert torch.equal(users[lane], torch.cat([batch.users for batch in batches]))
+        assert torch.equal(positives[lane], torch.cat([batch.positives for batch in batches]))
+        join = torch.cat if shared is None else torch.stack
+        assert torch.equal(negatives[lane], join([batch.negatives for batch in batches]))
+        assert [len(batch) for batch in batches] == sampler.batch_sizes
 
 
 def trainer(device: str, epochs: int = 2, model: str = "dgcf", seed: int = 1, **settings: Any) -> Trainer:

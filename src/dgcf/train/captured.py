@@ -41,9 +41,9 @@ class Lane(Protocol):
 
 
 class HostDraws(NamedTuple):
-    """What the host draws for an epoch, a lane each: the batches, and the words of drop-edge (batches, layers, 2)."""
+    """What the host draws for an epoch: the batches, and each lane's words of drop-edge, (batches, layers, 2)."""
 
-    batches: list[Drawn]
+    batches: Drawn
     words: list[NDArray[np.int32]]
 
 
@@ -70,7 +70,7 @@ class CapturedSteps:
         self.total = torch.stack([lane.running_loss for lane in lanes])
         for lane, part in zip(lanes, self.total, strict=True):
             lane.running_loss = part
-        self.batches = [DeviceBatches(lane.sampler, self.device) for lane in lanes]
+        self.batches = DeviceBatches([lane.sampler for lane in lanes], self.device)
         number, size = self.sampler.batches_per_epoch, self.config.batch_size
         self.nodes = torch.zeros(len(lanes), number, 3, self._width(size), dtype=torch.int64, device=self.device)
         self.words = torch.zeros(len(lanes), number, stack.layers, 2, dtype=torch.int32, device=self.device)
@@ -129,8 +129,7 @@ class CapturedSteps:
         if epoch != self.epoch:
             ready = self._next[1] if self._next is not None and self._next[0] == epoch else None
             drawn = self._draw(epoch) if ready is None else ready.result()
-            for lane, batches in enumerate(self.batches):
-                self._lay_out(lane, *batches.lay_out(drawn.batches[lane]))
+            self._lay_out(*self.batches.lay_out(drawn.batches))
             if drawn.words:
                 self.words.copy_(torch.from_numpy(np.stack(drawn.words)))
             self.epoch = epoch
@@ -140,7 +139,7 @@ class CapturedSteps:
 
     def _draw(self, epoch: int) -> HostDraws:
         words = [self._drop_words(lane, epoch) for lane in self.lanes] if self.config.edge_dropout else []
-        return HostDraws([batches.draw(epoch) for batches in self.batches], words)
+        return HostDraws(self.batches.draw(epoch), words)
 
     def _drop_words(self, lane: Lane, epoch: int) -> NDArray[np.int32]:
         """The words of ``EdgeDrop`` for every batch and layer of an epoch."""
@@ -153,24 +152,24 @@ class CapturedSteps:
         ]
         return np.array(drawn, dtype=np.uint32).view(np.int32).reshape(number, layers, 2)
 
-    def _lay_out(self, lane: int, users: Tensor, positives: Tensor, negatives: Tensor) -> None:
+    def _lay_out(self, users: Tensor, positives: Tensor, negatives: Tensor) -> None:
         """The nodes of each batch: users, positives, negatives; the same ascending; and where each then stood."""
-        number, size = self.sampler.batches_per_epoch, self.config.batch_size
-        n_nodes, left = self.layer0.shape[1], len(users) - (number - 1) * size
-        nodes = self.nodes[lane, :, 0]
+        lanes, number, _, width = self.nodes.shape
+        size, n_nodes, shared = self.config.batch_size, self.layer0.shape[1], self.sampler.shared is not None
+        nodes = self.nodes[:, :, 0]
         nodes.fill_(n_nodes)  # beyond the last batch's end there is a node that does not exist, sorted to the end
-        shared = self.sampler.shared is not None
-        for batches, count in ((slice(0, number - 1), size), (slice(number - 1, number), left)):
-            pairs = slice(batches.start * size, batches.start * size + (batches.stop - batches.start) * count)
-            drawn = negatives[batches] if shared else negatives[pairs]
-            parts = (users[pairs], positives[pairs] + self.n_users, drawn + self.n_users)
-            rows = [part.reshape(batches.stop - batches.start, -1) for part in parts if part.numel()]
-            if rows:
-                nodes[batches, : self._width(count)] = torch.cat(rows, dim=1)
-        batch = torch.arange(number, device=self.device)[:, None]
+        whole = number - 1
+        for batches, count in ((slice(0, whole), size), (slice(whole, number), users.shape[1] - whole * size)):
+            n = batches.stop - batches.start
+            pairs = slice(batches.start * size, batches.start * size + n * count)
+            drawn = negatives[:, batches] if shared else negatives[:, pairs]
+            parts = (users[:, pairs], positives[:, pairs] + self.n_users, drawn + self.n_users)
+            rows = [part.reshape(lanes, n, part.numel() // max(lanes * n, 1)) for part in parts]
+            nodes[:, batches, : self._width(count)] = torch.cat(rows, dim=2)
+        batch = torch.arange(lanes * number, device=self.device).view(lanes, number, 1)
         ranked, order = (batch * (n_nodes + 1) + nodes).flatten().sort(stable=True)
-        self.nodes[lane, :, 1] = ranked.view(nodes.shape) - batch * (n_nodes + 1)
-        self.nodes[lane, :, 2] = order.view(nodes.shape) - batch * nodes.shape[1]
+        self.nodes[:, :, 1] = ranked.view(nodes.shape) - batch * (n_nodes + 1)
+        self.nodes[:, :, 2] = order.view(nodes.shape) - batch * width
 
     def _width(self, size: int) -> int:
         """Nodes of a batch of ``size`` pairs."""
