@@ -23,6 +23,8 @@ from dgcf.experiments.reproduce.running import Desk
 from dgcf.experiments.reproduce.smoothness import one_side, smoothness
 from dgcf.experiments.reproduce.sources import carved, obtain, resplit
 from dgcf.experiments.reproduce.store import Store
+from dgcf.graph import cross_hop, interaction_matrix
+from dgcf.graph.oscillation import oscillation
 from dgcf.train import train
 from tests.conftest import PROJECT, data_home
 from tests.experiments.reproducing import QUICK, Place, place
@@ -377,6 +379,22 @@ def test_users_are_compared_in_pairs(small: Place) -> None:
     assert compared["computed"]["seeds"] == [2, 2]
     assert 0 < found["p_permutation"] <= 1
     assert computing.paired(np.ones((2, 9)), np.ones((2, 9)))["p_permutation"] == 1
+
+
+def test_what_is_computed_is_what_the_graph_room_says(small: Place) -> None:
+    grid = '[[grid]]\ndata = ["small"]\n'
+    timed = f'kind = "epochs"\nmodels = ["dgcf"]\nsettings = ["paper"]\nset = {{ {QUICK} }}\n'
+    edges = 'kind = "edges"\nsweep = { epsilon = [1.0, 0.02] }\n'
+    small.write("fourth", f'title = "A"\n{grid}{edges}{grid}kind = "walks"\n{grid}{timed}')
+    tally = small.desk.run("fourth")
+    assert tally.missing == {}
+    none, some, walked, epochs = (line["computed"] for line in small.lines("fourth"))
+    R = obtain(small.book.sources["small"], 0, small.root / "data").train.to_scipy()
+    assert (none["cross_edges"], none["ratio"]) == (0, None)
+    assert some["cross_edges"] == cross_hop(interaction_matrix(R), 0.02).edges > 0
+    assert walked["walks"]["L"]["gap_limit"] == pytest.approx(oscillation(R).walks["L"].gap_limit)
+    assert epochs["epochs_timed"] == computing.TIMED_EPOCHS - 1
+    assert epochs["seconds_per_epoch"] > 0
 
 
 def test_without_the_users_values_a_comparison_stays_missing(small: Place) -> None:

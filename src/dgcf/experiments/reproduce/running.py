@@ -19,8 +19,8 @@ from dgcf.experiments.reproduce import computing, measuring
 from dgcf.experiments.reproduce.plan import Book, Cell
 from dgcf.experiments.reproduce.sources import Source, obtain
 from dgcf.experiments.reproduce.store import Line, Store
-from dgcf.experiments.reproduce.training import Curve, train_seeds
-from dgcf.train import DivergedError, Trained, pick_device
+from dgcf.experiments.reproduce.training import Outcome, train_seeds
+from dgcf.train import DivergedError, pick_device
 from dgcf.version import __version__
 
 COMPUTED: Mapping[str, Callable[[Cell, Dataset], dict[str, Any]]] = {
@@ -171,18 +171,20 @@ class _Work:
         dataset = self._dataset(first)
         examiner = measuring.Examiner.of(dataset)
         validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
-        for seed, trained, curve in train_seeds(dataset, recipe, list(by_seed), self.desk.device, validate):
-            record = self._measured(by_seed[seed][0], trained, curve, examiner)
-            for cell in by_seed[seed]:  # more than one where two names stand for one training
+        for outcome in train_seeds(dataset, recipe, list(by_seed), self.desk.device, validate):
+            same = by_seed[outcome.seed]
+            record = self._measured(same[0], outcome, examiner)
+            for cell in same:  # more than one where two names stand for one training
                 self._record(cell, self._line(cell, dataset, record))
                 self.tally.done.append(cell.key)
 
-    def _measured(self, cell: Cell, trained: Trained, curve: Curve, examiner: measuring.Examiner) -> dict[str, Any]:
-        tested, dataset = examiner.tested(trained), examiner.dataset
+    def _measured(self, cell: Cell, outcome: Outcome, examiner: measuring.Examiner) -> dict[str, Any]:
+        trained, dataset = outcome.trained, examiner.dataset
+        tested = examiner.tested(trained)
         self.desk.store.keep_users(cell.fingerprint, measuring.user_values(tested))
         asked = self.desk.book.measures.get(cell.fingerprint, ())
         return {
-            **_trained(trained, curve),
+            **_trained(outcome),
             "test": measuring.test_record(tested),
             "n_users": tested["train"].users_evaluated,
             "groups": measuring.group_record(tested),
@@ -262,10 +264,12 @@ def _groups(cells: Sequence[Cell]) -> list[list[Cell]]:
     return list(found.values())
 
 
-def _trained(trained: Trained, curve: Curve) -> dict[str, Any]:
+def _trained(outcome: Outcome) -> dict[str, Any]:
+    trained, curve = outcome.trained, outcome.curve
     return {
-        "seconds": round(trained.seconds, 3),
-        "seconds_per_epoch": round(curve.seconds_per_epoch, 6),
+        "seconds": round(outcome.seconds, 3),
+        "seconds_per_epoch": round(curve.seconds_per_epoch / outcome.side_by_side, 6),
+        "side_by_side": outcome.side_by_side,
         "epochs": trained.epochs,
         "best_epoch": trained.best_epoch,
         "reason": trained.reason,

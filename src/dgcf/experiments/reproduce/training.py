@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dgcf.data.dataset import Dataset
-from dgcf.train import EpochReport, Observer, Recipe, Trained, Validate, train
+from dgcf.train import Each, EpochReport, Observer, Recipe, Trained, Validate, groups, train_many
 
 
 class Curve(Observer):
@@ -43,13 +44,31 @@ class Curve(Observer):
         }
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """One seed's training; ``side_by_side`` counts those that shared its seconds."""
+
+    seed: int
+    trained: Trained
+    curve: Curve
+    side_by_side: int
+
+    @property
+    def seconds(self) -> float:
+        """This training's share of the time."""
+        return self.trained.seconds / self.side_by_side
+
+
 def train_seeds(
     dataset: Dataset, recipe: Recipe, seeds: Sequence[int], device: str, validate: Validate | None
-) -> Iterator[tuple[int, Trained, Curve]]:
-    """Train one recipe with each seed; what is finished is given at once. Ctrl-C is passed on."""
-    for seed in seeds:
-        curve = Curve()
-        trained = train(dataset, recipe, seed=seed, device=device, validate=validate, observer=curve)
-        if trained.interrupted:
+) -> Iterator[Outcome]:
+    """Train one recipe with each seed, on a GPU side by side; what is finished is given at once, then Ctrl-C passed on."""
+    for together in groups(seeds, recipe, device):
+        curves = {seed: Curve() for seed in together}
+        each = [Each(seed, curve) for seed, curve in curves.items()]
+        results = train_many(dataset, recipe, each, device=device, validate=validate)
+        for (seed, curve), trained in zip(curves.items(), results, strict=True):
+            if not trained.interrupted:
+                yield Outcome(seed, trained, curve, len(together))
+        if any(trained.interrupted for trained in results):
             raise KeyboardInterrupt
-        yield seed, trained, curve
