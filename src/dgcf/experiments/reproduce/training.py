@@ -62,7 +62,7 @@ class Outcome:
 def train_seeds(
     dataset: Dataset, recipe: Recipe, seeds: Sequence[int], device: str, validate: Validate | None
 ) -> Iterator[Outcome]:
-    """Train one recipe with each seed, on a GPU side by side; what is finished is given at once, then Ctrl-C passed on."""
+    """Train one recipe with each seed, on a GPU side by side; what is finished is given at once."""
     for together in groups(seeds, recipe, device):
         curves = {seed: Curve() for seed in together}
         each = [Each(seed, curve) for seed, curve in curves.items()]
