@@ -12,6 +12,7 @@ import torch
 from scipy.sparse import csr_array
 
 from dgcf.graph import EdgeDrop, Propagation, PropagationSpec, build_propagation
+from dgcf.graph.spec import Cross
 from dgcf.train.losses import bpr
 
 pytestmark = pytest.mark.gpu
@@ -67,7 +68,7 @@ def batch_of(nodes: torch.Tensor) -> BatchNodes:
 
 
 def on_device(P: Propagation) -> GpuMatrix:
-    return GpuMatrix(P.to(device=DEVICE).operator.matrix)
+    return GpuMatrix(P.to(device=DEVICE).stored)
 
 
 def lanes_of(drop: EdgeDrop | None) -> list[EdgeDrop | None]:
@@ -122,6 +123,27 @@ def test_flagged_rows_and_their_adjoint(shape: tuple[int, int, float, int], drop
     assert distance(bottom[0, nodes.to(DEVICE)], (0.5 * whole + 0.1 * times * x.detach())[nodes]) < 1e-6
     out = gpu.adjoint(straight, unwritten(1, *x.shape), base=straight, flags=flags, sparse=True, draw=draw(drop))
     assert distance(out[0], 0.5 * (x.grad + whole)) < 1e-6
+
+
+@pytest.mark.parametrize("cross", ["filtered", "matrix-free"])
+@pytest.mark.parametrize("drop", DROPS)
+@pytest.mark.parametrize("some", [False, True])
+def test_a_propagation_and_its_gradient_are_those_of_the_cpu(cross: Cross, drop: EdgeDrop | None, some: bool) -> None:
+    R = graph(60, 40, 0.1).matrix()[:60, 60:]
+    P = build_propagation(csr_array((R > 0).astype(float)), PropagationSpec(cross=cross, epsilon=0.01))
+    rows = torch.tensor([3, 3, 70, 5, 99, 3]) if some else None
+    x = torch.randn(100, 20, dtype=torch.float64)
+    weights = torch.randn(100 if rows is None else len(rows), 20, dtype=torch.float64)
+    found = []
+    for dtype, device in ((torch.float64, "cpu"), (torch.float32, DEVICE), (torch.float32, DEVICE)):
+        leaf = x.to(device, dtype, copy=True).requires_grad_()
+        moved = None if rows is None else rows.to(device)
+        y = P.to(device=device, dtype=dtype).apply(leaf, rows=moved, drop=drop)
+        (y * weights.to(device, dtype)).sum().backward()
+        found.append((y.detach(), leaf.grad))
+    for exact, one, two in zip(*found, strict=True):
+        assert distance(one, exact) < 1e-6
+        assert torch.equal(one, two), "the same bits from run to run"
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4])

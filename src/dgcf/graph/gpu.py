@@ -19,7 +19,8 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dgcf.graph.dropedge import GOLDEN
+from dgcf.graph.dropedge import GOLDEN, EdgeDrop
+from dgcf.graph.maps import StoredMap
 from dgcf.graph.stored import StoredMatrix
 
 SEGMENT = 128
@@ -345,6 +346,42 @@ class GpuMatrix:
                 steps[0], steps[2], **tail,
             )  # fmt: skip
         return out
+
+
+class GpuMap(StoredMap):
+    """The map of a stored matrix on a CUDA device, by the kernels of this module."""
+
+    def __init__(self, matrix: StoredMatrix) -> None:
+        super().__init__(matrix)
+        self.gpu_matrix = GpuMatrix(matrix)
+
+    def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``M x`` or ``(M x)[rows]``."""
+        out, draw = torch.empty_like(x), self._draw(drop)
+        if rows is None:
+            return self.gpu_matrix.product(x[None], out[None], draw=draw)[0]
+        self.gpu_matrix.product(x[None], out[None], draw=draw, only=self._flags(rows))
+        return out.index_select(0, rows)
+
+    def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product; repeats are added in order."""
+        draw, shape = self._draw(drop), (self.gpu_matrix.n, grad.shape[1])
+        out = torch.empty(1, *shape, dtype=grad.dtype, device=grad.device)
+        if rows is None:
+            return self.gpu_matrix.adjoint(grad[None], out, draw=draw)[0]
+        ranked, order = rows[None].sort(stable=True)
+        nothing = torch.zeros(1, *shape, device=grad.device)
+        summed, _ = collect(grad[None], nothing, order, ranked, scale=1.0, decay=0.0, mean=False)
+        return self.gpu_matrix.adjoint(summed, out, flags=self._flags(rows), sparse=True, draw=draw)[0]
+
+    def _flags(self, rows: Tensor) -> Tensor:
+        return torch.zeros(1, self.gpu_matrix.n, dtype=torch.int32, device=rows.device).index_fill_(1, rows, 1)
+
+    def _draw(self, drop: EdgeDrop | None) -> Draw | None:
+        if drop is None:
+            return None
+        words = torch.from_numpy(np.array([drop.keys], dtype=np.uint32).view(np.int32))
+        return Draw(words.to(self.device), drop.limit, drop.kind)
 
 
 def readout(x: Tensor, layers: Tensor, nodes: Tensor, *, mean: bool) -> tuple[Tensor, Tensor]:

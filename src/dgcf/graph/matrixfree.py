@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,10 +11,12 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from dgcf.graph.dropedge import EdgeDrop, hash_tensor
-from dgcf.graph.kernels import product, transpose
+from dgcf.graph.maps import StoredMap, stored_map
 from dgcf.graph.normalize import cross_degrees, degrees, inverse_sqrt
 from dgcf.graph.spec import PropagationSpec
 from dgcf.graph.stored import StoredMatrix
+
+Product = Callable[[Tensor, Tensor | None, EdgeDrop | None], Tensor]
 
 
 class MatrixFree:
@@ -27,7 +31,7 @@ class MatrixFree:
 
     def __init__(
         self,
-        A: StoredMatrix,
+        A: StoredMap,
         direct_scale: NDArray[np.float64] | None,
         cross_scale: NDArray[np.float64],
         diagonal: NDArray[np.float64],
@@ -37,7 +41,7 @@ class MatrixFree:
         self.direct_scale = None if direct_scale is None else self._column(direct_scale)
         self.cross_scale = self._column(cross_scale)
         self.diagonal = self._column(diagonal)
-        first = A.exact.nnz
+        first = A.matrix.exact.nnz
         self._diagonal_hashes = hash_tensor(np.arange(first, first + len(diagonal)), self.device)
 
     @classmethod
@@ -51,7 +55,7 @@ class MatrixFree:
         elif spec.cross_below_one:
             diagonal -= np.where(own < 1.0, 0.0, own)
         direct_scale = inverse_sqrt(degree) if spec.direct else None
-        return cls(StoredMatrix(A, dtype, device), direct_scale, inverse_sqrt(cross_degree), diagonal)
+        return cls(stored_map(StoredMatrix(A, dtype, device)), direct_scale, inverse_sqrt(cross_degree), diagonal)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> MatrixFree:
         """The same map elsewhere or in another precision."""
@@ -66,41 +70,39 @@ class MatrixFree:
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
         """``M x`` or ``(M x)[rows]``."""
         if rows is None:
-            return self._whole(x, drop, adjoint=False)
-        rescale = 1.0 if drop is None else drop.rescale
-        chosen = self.A.rows(rows, drop)
-        met = torch.unique(chosen.indices).long()
+            return self._whole(x, drop, self.A.forward)
+        met = self._met(rows)
         # The second hop is needed only where the first one of these rows arrives.
         inner = torch.zeros_like(x)
-        inner[met] = product(self.A.rows(met, drop), self.cross_scale * x).mul_(rescale)
-        result = self.cross_scale[rows] * product(chosen, inner).mul_(rescale)
+        inner[met] = self.A.forward(self.cross_scale * x, met, drop)
+        result = self.cross_scale[rows] * self.A.forward(inner, rows, drop)
         if self.direct_scale is not None:
-            result += self.direct_scale[rows] * product(chosen, self.direct_scale * x).mul_(rescale)
+            result += self.direct_scale[rows] * self.A.forward(self.direct_scale * x, rows, drop)
         return result.add_(self._thinned_diagonal(drop)[rows] * x[rows])
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
         """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
         if rows is None:
-            return self._whole(grad, drop, adjoint=True)
-        rescale = 1.0 if drop is None else drop.rescale
-        chosen = self.A.rows(rows, drop)
-        met = torch.unique(chosen.indices).long()
-        back = transpose(chosen)
-        inner = product(back, self.cross_scale[rows] * grad).mul_(rescale)
-        result = self.cross_scale * product(transpose(self.A.rows(met, drop)), inner[met]).mul_(rescale)
+            return self._whole(grad, drop, self.A.adjoint)
+        met = self._met(rows)
+        inner = self.A.adjoint(self.cross_scale[rows] * grad, rows, drop)
+        result = self.cross_scale * self.A.adjoint(inner[met], met, drop)
         if self.direct_scale is not None:
-            result += self.direct_scale * product(back, self.direct_scale[rows] * grad).mul_(rescale)
-        return result.index_add_(0, rows, self._thinned_diagonal(drop)[rows] * grad)
+            result += self.direct_scale * self.A.adjoint(self.direct_scale[rows] * grad, rows, drop)
+        # Not index_add_, which adds repeats in no fixed order on a GPU.
+        return result.index_put_((rows,), self._thinned_diagonal(drop)[rows] * grad, accumulate=True)
 
-    def _whole(self, x: Tensor, drop: EdgeDrop | None, *, adjoint: bool) -> Tensor:
+    def _whole(self, x: Tensor, drop: EdgeDrop | None, product: Product) -> Tensor:
         """The full product; all scales are diagonal, so the adjoint differs in the mirrored draws of A alone."""
-        rescale = 1.0 if drop is None else drop.rescale
-        weights = self.A.weights(drop, adjoint=adjoint)
-        inner = self.A.product(self.cross_scale * x, weights)
-        result = self.cross_scale * self.A.product(inner, weights).mul_(rescale * rescale)
+        result = self.cross_scale * product(product(self.cross_scale * x, None, drop), None, drop)
         if self.direct_scale is not None:
-            result += self.direct_scale * self.A.product(self.direct_scale * x, weights).mul_(rescale)
+            result += self.direct_scale * product(self.direct_scale * x, None, drop)
         return result.addcmul_(self._thinned_diagonal(drop), x)
+
+    def _met(self, rows: Tensor) -> Tensor:
+        """The neighbours of the given rows, each once."""
+        met: Tensor = torch.unique(self.A.matrix.rows(rows, None).indices).long()
+        return met
 
     def _thinned_diagonal(self, drop: EdgeDrop | None) -> Tensor:
         """g under drop-edge, (N, 1): its entries are numbered after those of A."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from dgcf.errors import ConfigError
 from dgcf.graph.bipartite import adjacency, interaction_matrix
 from dgcf.graph.crosshop import CrossHop, cross_hop
 from dgcf.graph.dropedge import EdgeDrop
-from dgcf.graph.kernels import product, transpose
+from dgcf.graph.maps import LinearMap, StoredMap, stored_map
 from dgcf.graph.matrixfree import MatrixFree
 from dgcf.graph.normalize import laplacian
 from dgcf.graph.sampling import NeighbourDraw, SampledMean
@@ -27,55 +26,6 @@ if TYPE_CHECKING:
     from dgcf.graph.gpu import GpuMatrix
 
 PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
-
-
-class LinearMap(Protocol):
-    """A linear map of node embeddings, (N, dim) to (N, dim) or to some rows, and its exact adjoint."""
-
-    dtype: torch.dtype
-    device: torch.device
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensors that a product reads."""
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> Any:
-        """The same map elsewhere or in another precision."""
-
-    def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``M x`` or ``(M x)[rows]``."""
-
-    def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
-
-
-class StoredMap:
-    """The map of a matrix whose entries are stored: ``L + Lc + I`` merged, one product a layer."""
-
-    def __init__(self, matrix: StoredMatrix) -> None:
-        self.matrix = matrix
-        self.dtype, self.device, self.nbytes = matrix.dtype, matrix.device, matrix.nbytes
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> StoredMap:
-        """The same map elsewhere or in another precision."""
-        return StoredMap(self.matrix.to(device, dtype))
-
-    def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``M x`` or ``(M x)[rows]``."""
-        if rows is None:
-            return _rescaled(self.matrix.product(x, self.matrix.weights(drop)), drop)
-        return _rescaled(product(self.matrix.rows(rows, drop), x), drop)
-
-    def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
-        if rows is None:
-            return _rescaled(self.matrix.product(grad, self.matrix.weights(drop, adjoint=True)), drop)
-        return _rescaled(product(transpose(self.matrix.rows(rows, drop)), grad), drop)
-
-
-def _rescaled(result: Tensor, drop: EdgeDrop | None) -> Tensor:
-    """Rescaling the result instead of the values touches N · dim numbers in place and no stored entry."""
-    return result if drop is None else result.mul_(drop.rescale)
 
 
 class _Propagate(torch.autograd.Function):
@@ -175,21 +125,15 @@ class Propagation:
         return result.to(x.dtype)
 
     @property
-    def has_gpu_matrix(self) -> bool:
-        """Whether the fused kernels can take over: a stored matrix on a CUDA device, and Triton at hand."""
-        stored = isinstance(self.operator, StoredMap) and self.dtype == torch.float32
-        return stored and self.device.type == "cuda" and find_spec("triton") is not None
-
-    @property
     def has_cpu_matrix(self) -> bool:
         """Whether the stack by strips can take over: a stored matrix on the CPU."""
         return isinstance(self.operator, StoredMap) and self.device.type == "cpu"
 
-    def gpu_matrix(self) -> GpuMatrix:
-        """The stored matrix as the fused kernels read it."""
-        from dgcf.graph.gpu import GpuMatrix
-
-        return GpuMatrix(self.stored)
+    @property
+    def gpu_matrix(self) -> GpuMatrix | None:
+        """The stored matrix as the fused kernels of a training step read it, where they can: on a GPU, in float32."""
+        matrix: GpuMatrix | None = getattr(self.operator, "gpu_matrix", None)
+        return matrix if self.dtype == torch.float32 else None
 
     @property
     def stored(self) -> StoredMatrix:
@@ -245,7 +189,7 @@ def build_propagation(R: Any, spec: PropagationSpec | None = None, *, block_work
             operator = LowFrequencies.build(merged, spec.spectral, torch.float32, torch.device("cpu"))
         else:
             stored = merged if spec.spectral is None else whole_filter(merged)
-            operator = StoredMap(StoredMatrix(stored, torch.float32, torch.device("cpu")))
+            operator = stored_map(StoredMatrix(stored, torch.float32, torch.device("cpu")))
     return Propagation(operator, spec, R.shape, cross, 2 * int(R.nnz))
 
 

@@ -61,7 +61,7 @@ class CapturedSteps:
         self.device, self.n_users = first.model.layer0.device, first.model.n_users
         stack = _stack_of(first.model)
         storage = torch.bfloat16 if self.config.storage == "bfloat16" else torch.float32
-        matrix = None if first.propagation is None else first.propagation.gpu_matrix()
+        matrix = None if first.propagation is None else first.propagation.gpu_matrix
         self.stack = GpuStack(matrix, stack.layers, stack.mean, storage)
         self.layer0 = self._stacked([lane.model.layer0 for lane in lanes])
         gates = [_stack_of(lane.model).logits for lane in lanes]
@@ -89,7 +89,7 @@ class CapturedSteps:
         """Whether a model's steps can be captured: else ordinary ones run on the device."""
         if device.type != "cuda" or find_spec("triton") is None or model.stack() is None:
             return False
-        return propagation is None or propagation.has_gpu_matrix
+        return propagation is None or propagation.gpu_matrix is not None
 
     # -- what is stacked --------------------------------------------------------------------------------------------
 
