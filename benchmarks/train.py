@@ -8,6 +8,7 @@ what to install there), each round in a process of its own; the contestants alte
 calls one: drawing the negatives, forward, backward and Adam. In PyG the loop is the user's: here it is the one of its
 example, favourably to it with a graph that is normalised once and kept as CSR, and with negatives that may be
 positives. DGCF has the paper's filter for the dataset and its drop-edge of 0.1. Peak memory is the process's own.
+Ours waits for its threads asleep, as the command line does; the peers wait as they come (torch's threads spin).
 """
 
 from __future__ import annotations
@@ -135,18 +136,32 @@ def write_data(name: str, folder: Path) -> None:
 def one_round(python: str, code: str, folder: Path, threads: int, epochs: int) -> dict[str, float]:
     """Median seconds of an epoch after one to warm up, and the peak memory, of a new process."""
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    if python == sys.executable:
+        limits["OMP_WAIT_POLICY"] = "passive"
     done = subprocess.run(
         [python, "-c", code + TIMED.format(epochs=epochs), str(folder), str(threads)],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **limits},
+        env={**inherited, **limits},
         cwd=folder if python != sys.executable else None,
     )
     if done.returncode:
         raise SystemExit(f"a benchmark process failed:\n{done.stderr}")
     result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
+
+
+def versions(python: str) -> str:
+    """What an environment brings to the contest."""
+    code = (
+        "from importlib.metadata import distributions\n"
+        "names = {'torch', 'recbole', 'torch-geometric', 'dgcf'}\n"
+        "found = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in distributions()}\n"
+        "print(', '.join(f'{name} {found[name]}' for name in sorted(names & set(found))))"
+    )
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> None:
@@ -180,6 +195,7 @@ def main() -> None:
         for name, time in seconds.items()
     ]
     print(f"{asked.data}, {asked.threads} thread(s); {hardware()}; median of {asked.rounds} × {asked.epochs} epochs")
+    print("; ".join(dict.fromkeys(versions(python) for python, _ in present.values())))
     print(markdown(["", "s/epoch", "times our LightGCN", "times our DGCF", "peak MB"], rows))
 
 
