@@ -377,6 +377,8 @@ def test_users_are_compared_in_pairs(small: Place) -> None:
     assert found["interval"][0] <= found["difference"] <= found["interval"][1]
     assert found["users"] == trained[0]["n_users"]
     assert compared["computed"]["seeds"] == [2, 2]
+    small.write("fourth", text.replace("dim = 8", "dim = 4"))  # what it compares is another training now
+    assert small.desk.run("fourth", only="comparison").known == []
     assert 0 < found["p_permutation"] <= 1
     assert computing.paired(np.ones((2, 9)), np.ones((2, 9)))["p_permutation"] == 1
 

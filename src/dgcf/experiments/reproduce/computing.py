@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,16 +94,13 @@ def epochs_of(cell: Cell, dataset: Dataset, device: str) -> dict[str, Any]:
 
 # -- paired tests -----------------------------------------------------------------------------------------------------
 
-REFERENCE = "dgcf"
 
-
-def comparison_of(cell: Cell, store: Store, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def comparison_of(cell: Cell, store: Store) -> dict[str, Any] | None:
     """DGCF against the cell's model over the same users, seeds averaged; None where users' values are not at hand.
 
-    ``lines``: the finished cells of the experiment. Train items are masked.
+    Train items are masked.
     """
-    sides = [_seeds(lines, cell, model) for model in (REFERENCE, cell.model)]
-    kept = [[store.users(line["fingerprint"]) for line in side] for side in sides]
+    kept = [[store.users(fingerprint) for fingerprint in side] for side in cell.compared]
     if not all(kept) or any(one is None for side in kept for one in side):
         return None
     found: dict[str, Any] = {"seeds": [len(side) for side in kept]}
@@ -131,14 +127,3 @@ def paired(first: NDArray[np.float64], second: NDArray[np.float64]) -> dict[str,
         if several
         else None,
     }
-
-
-def _seeds(lines: Sequence[Mapping[str, Any]], cell: Cell, model: str) -> list[Mapping[str, Any]]:
-    """The trainings of a model on the cell's data with its settings, one for each seed."""
-    found = {
-        line["seed"]: line
-        for line in lines
-        if (line["kind"], line["data"]["name"], line["label"], line["settings_from"])
-        == ("trained", cell.source.name, model, cell.settings)
-    }
-    return [found[seed] for seed in sorted(found)]

@@ -10,8 +10,8 @@ import numpy as np
 
 from dgcf.experiments.report import Cell, Table, signed
 from dgcf.experiments.reproduce.amplitude import amplitude, amplitude_interval, differences, swap_test
-from dgcf.experiments.reproduce.computing import REFERENCE
 from dgcf.experiments.reproduce.measuring import METRICS
+from dgcf.experiments.reproduce.plan import REFERENCE
 from dgcf.experiments.reproduce.tables import PROTOCOL
 from dgcf.experiments.reproduce.view import MISSING, Chapter, View, hardware_note, number, shown, spread, words
 

@@ -10,7 +10,7 @@ import fnmatch
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -32,6 +32,8 @@ FILES = ("data", "paper")
 """What lies beside the recipes of experiments and is none."""
 KINDS = ("trained", "statistics", "edges", "walks", "epochs", "comparison")
 MEASURES = ("gate-histogram", "pattern", "smoothness")
+REFERENCE = "dgcf"
+"""What every other model is compared with."""
 # What every trained cell has in common; a change of it makes other cells of all of them.
 PROTOCOL = "best validated epoch; all items ranked; users with train and test items; masks train and train+validation"
 
@@ -54,6 +56,8 @@ class Cell:
     measures: tuple[str, ...] = ()
     recipe: Recipe | None = None
     blocked: str = ""
+    compared: tuple[tuple[str, ...], ...] = ()
+    """The fingerprints of the trainings that a comparison is of: the reference's and the model's, one for a seed."""
 
     @cached_property
     def key(self) -> str:
@@ -81,7 +85,7 @@ class Cell:
             told |= {"model": self.recipe.name, "varied": None}
             told["settings"] = {name: value for name, value in chosen if value != defaults[name]}
         elif self.model:
-            told |= {"model": self.model, "from": self.settings}
+            told |= {"model": self.model, "from": self.settings, "compared": self.compared}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -172,6 +176,15 @@ class Book:
         return {fingerprint: tuple(sorted(names)) for fingerprint, names in found.items()}
 
 
+def _with_compared(cell: Cell, cells: Sequence[Cell]) -> Cell:
+    """A comparison knows what it compares, so that it is another one when any of that is trained otherwise."""
+    if cell.kind != "comparison":
+        return cell
+    alike = [one for one in cells if (one.kind, one.source, one.settings) == ("trained", cell.source, cell.settings)]
+    sides = ([one.fingerprint for one in alike if one.model == model] for model in (REFERENCE, cell.model))
+    return replace(cell, compared=tuple(map(tuple, sides)))
+
+
 class _Reader:
     """Reads recipes; what settings resolve to is worked out once for all seeds."""
 
@@ -184,8 +197,8 @@ class _Reader:
         grids = [self._grid(about, path) for about in content.get("grid", ())]
         if not grids or "title" not in content:
             raise ConfigError(f"{path} has no title or no [[grid]]; a recipe has both.")
-        cells = tuple(cell for grid in grids for cell in self._cells(name, grid, path))
-        return Experiment(name, content["title"], cells)
+        cells = [cell for grid in grids for cell in self._cells(name, grid, path)]
+        return Experiment(name, content["title"], tuple(_with_compared(cell, cells) for cell in cells))
 
     def _grid(self, about: Mapping[str, Any], path: Path) -> Grid:
         refuse_unknown(about, [one.name for one in fields(Grid)], f"a grid of {path}")

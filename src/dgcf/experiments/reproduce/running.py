@@ -205,7 +205,7 @@ class _Work:
             self.tally.done.append(cell.key)
 
     def _compare(self, cell: Cell) -> None:
-        found = computing.comparison_of(cell, self.desk.store, self.index.of(cell.experiment))
+        found = computing.comparison_of(cell, self.desk.store)
         if found is None:
             self.tally.missing[cell.key] = "what it compares is not trained, or the values of its users are not here"
             return

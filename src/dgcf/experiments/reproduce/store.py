@@ -44,10 +44,6 @@ class Index:
         lines = reversed(self._by_fingerprint.get(cell.fingerprint, []))
         return next((line for line in lines if _serves(line, cell)), None)
 
-    def of(self, experiment: str) -> list[Line]:
-        """The lines of one experiment."""
-        return [line for (name, _), line in self._by_name.items() if name == experiment]
-
 
 def _serves(line: Line, cell: Cell) -> bool:
     return line["fingerprint"] == cell.fingerprint and set(cell.measures) <= set(line.get("measures") or ())

@@ -9,8 +9,8 @@ import numpy as np
 
 from dgcf.evaluate.significance import holm, t_test
 from dgcf.experiments.report import Cell, Table
-from dgcf.experiments.reproduce.computing import REFERENCE
 from dgcf.experiments.reproduce.measuring import METRICS
+from dgcf.experiments.reproduce.plan import REFERENCE
 from dgcf.experiments.reproduce.view import (
     MISSING,
     Chapter,
