@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -42,7 +43,7 @@ def test_an_epoch_on_a_device_is_the_samplers_epoch(
 
 def trainer(device: str, epochs: int = 2, model: str = "dgcf", seed: int = 1, **settings: Any) -> Trainer:
     dataset, found = load("planted"), entry(model)
-    config = found.config
+    config = replace(found.config, **({"message_dropout": 0.2} if hasattr(found.config, "message_dropout") else {}))
     spec = config.spec()
     propagation = None if spec is None else build_propagation(dataset.train.to_scipy(), spec).to(device=device)
     how = TrainConfig(**{"batch_size": 500, "l2": 1e-2, "epochs": epochs, **settings})
@@ -74,23 +75,25 @@ LOSSES: list[dict[str, Any]] = [
 
 @gpu
 @pytest.mark.parametrize("settings", LOSSES)
-@pytest.mark.parametrize("model", ["dgcf", "dgcf-sl", "lightgcn", "bpr-mf"])
+@pytest.mark.parametrize("model", ["dgcf", "dgcf-sl", "lightgcn", "bpr-mf", "gcn", "gcn-jk", "gc-mc", "ngcf", "sgc"])
 def test_recorded_steps_agree_with_the_cpu_and_with_themselves(model: str, settings: dict[str, Any]) -> None:
     cpu, one, two = (trained(device, model=model, **settings) for device in ("cpu", "cuda", "cuda"))
     for name, weights in cpu.model.state_dict().items():
         found = one.model.state_dict()[name]
-        assert float((found.cpu() - weights).norm() / weights.norm()) < 1e-5, name
+        # Adam divides by the size of the gradient: where that is all rounding, so is the step.
+        assert float((found.cpu() - weights).norm() / weights.norm()) < (1e-5 if one.model.stack() else 1e-3), name
     assert float(one.running_loss) == pytest.approx(float(cpu.running_loss), rel=1e-5)
     assert_same(one, two)
 
 
 @gpu
 @pytest.mark.parametrize("settings", LOSSES)
-def test_seeds_side_by_side_are_the_same_to_the_bit_as_one_by_one(settings: dict[str, Any]) -> None:
-    together = [trainer("cuda", seed=seed, **settings) for seed in (1, 2, 3)]
+@pytest.mark.parametrize("model", ["dgcf", "ngcf"])
+def test_seeds_side_by_side_are_the_same_to_the_bit_as_one_by_one(model: str, settings: dict[str, Any]) -> None:
+    together = [trainer("cuda", model=model, seed=seed, **settings) for seed in (1, 2, 3)]
     SideBySide(together).fit()
     for seed, one in zip((1, 2, 3), together, strict=True):
-        assert_same(one, trained("cuda", seed=seed, **settings))
+        assert_same(one, trained("cuda", model=model, seed=seed, **settings))
 
 
 @gpu

@@ -13,8 +13,8 @@ logical shifts), so that NumPy, torch and a GPU kernel give the same bits::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -49,6 +49,8 @@ class EdgeDrop:
     step: int
     layer: int = 0
     kind: DropKind = "entries"
+    words: Tensor | None = field(default=None, compare=False)
+    """The two words of the draw on a device, (2,) int32, for a recorded step: then seed, step and layer say nothing."""
     stream: ClassVar[str] = "drop-edge"
 
     def __post_init__(self) -> None:
@@ -114,7 +116,8 @@ class EdgeDrop:
 
     def _kept_on_device(self, hashes: Tensor) -> Tensor:
         # Flipping the top bit makes the signed comparison an unsigned one.
-        return (draw_words(hashes, self.keys) ^ _signed(0x80000000)) >= _signed(self.limit ^ 0x80000000)
+        words = draw_words(hashes, self.keys if self.words is None else self.words)
+        return (words ^ _signed(0x80000000)) >= _signed(self.limit ^ 0x80000000)
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,12 @@ def place_hashes(rows: Tensor, width: int) -> Tensor:
     x = (x ^ ((x >> 16) & 0xFFFF)) * _signed(0x7FEB352D)
     x = (x ^ ((x >> 15) & 0x1FFFF)) * _signed(0x846CA68B)
     x = x ^ ((x >> 16) & 0xFFFF)
-    return x[:, None] ^ hash_tensor(WORD - np.arange(width, dtype=np.int64), rows.device)
+    return x[:, None] ^ _column_hashes(width, rows.device)
+
+
+@lru_cache(maxsize=64)
+def _column_hashes(width: int, device: torch.device) -> Tensor:
+    return hash_tensor(WORD - np.arange(width, dtype=np.int64), device)
 
 
 def draw_keys(seed: int, stream: str, step: int, layer: int) -> tuple[int, int]:
@@ -165,9 +173,9 @@ def draw_keys(seed: int, stream: str, step: int, layer: int) -> tuple[int, int]:
     return first & WORD, (second & WORD) | 1
 
 
-def draw_words(hashes: Tensor, keys: tuple[int, int]) -> Tensor:
+def draw_words(hashes: Tensor, keys: tuple[int, int] | Tensor) -> Tensor:
     """z in torch's signed 32-bit arithmetic: products wrap alike, right shifts need their sign cut."""
-    k0, k1 = (_signed(key) for key in keys)
+    k0, k1 = keys.unbind() if isinstance(keys, Tensor) else (_signed(key) for key in keys)
     z = (hashes ^ k0) * k1
     return (z ^ ((z >> 16) & 0xFFFF)) * _signed(GOLDEN)
 

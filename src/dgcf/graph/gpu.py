@@ -380,6 +380,8 @@ class GpuMap(StoredMap):
     def _draw(self, drop: EdgeDrop | None) -> Draw | None:
         if drop is None:
             return None
+        if drop.words is not None:
+            return Draw(drop.words[None], drop.limit, drop.kind)
         words = torch.from_numpy(np.array([drop.keys], dtype=np.uint32).view(np.int32))
         return Draw(words.to(self.device), drop.limit, drop.kind)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from dgcf.graph.gpu import Draw, GpuMatrix, collect, readout
 
@@ -92,6 +93,26 @@ class Passed(NamedTuple):
     batch: BatchNodes
     draws: Sequence[Draw] | None
     flags: Tensor
+
+
+class NodeRows(torch.autograd.Function):
+    """``x ↦ x[nodes]``, (N, dim) to (R, dim), for one lane; the adjoint adds repeats in a fixed order."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, batch: BatchNodes) -> Tensor:
+        ctx.batch, ctx.shape = batch, x.shape
+        return x.index_select(0, batch.nodes[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        nothing = torch.zeros(1, *ctx.shape, device=grad.device)
+        flags = torch.zeros(ctx.shape[0], 1, dtype=torch.bool, device=grad.device)
+        flags.index_fill_(0, ctx.batch.nodes[0], value=True)
+        summed, _ = collect(
+            grad.contiguous()[None], nothing, ctx.batch.order, ctx.batch.ranked, scale=1.0, decay=0.0, mean=False
+        )
+        return torch.where(flags, summed[0], 0.0), None
 
 
 def _gate(alpha: Tensor | None, layer: int) -> Tensor | None:

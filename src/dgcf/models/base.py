@@ -83,12 +83,17 @@ class DropSchedule:
     step: int
     per_layer: bool = True
     kind: Literal["entries", "edges"] = "entries"
+    edge_words: Tensor | None = None
+    """The words of the draws of edges on a device, (layers, 2), for a recorded step; likewise of messages."""
+    message_words: Tensor | None = None
 
     def at(self, layer: int) -> EdgeDrop | None:
         """The draw of one layer, counted from 0."""
         if self.p == 0:
             return None
-        return EdgeDrop(p=self.p, seed=self.seed, step=self.step, layer=layer if self.per_layer else 0, kind=self.kind)
+        words = None if self.edge_words is None else self.edge_words[layer]
+        drawn = layer if self.per_layer else 0
+        return EdgeDrop(p=self.p, seed=self.seed, step=self.step, layer=drawn, kind=self.kind, words=words)
 
     def messages(self, layer: int, p: float, rows: Tensor, width: int) -> Tensor:
         """Message dropout: which numbers of the nodes ``rows`` stay at a layer, each with probability 1−p.
@@ -96,7 +101,8 @@ class DropSchedule:
         (n_rows, width), True or False. A draw depends on (seed, step, layer, node, column) alone: it is the same on
         every device and for any choice of rows.
         """
-        return MessageDrop(p=p, seed=self.seed, step=self.step, layer=layer).kept_at(rows, width)
+        words = None if self.message_words is None else self.message_words[layer]
+        return MessageDrop(p=p, seed=self.seed, step=self.step, layer=layer, words=words).kept_at(rows, width)
 
     def neighbours(self, layer: int, fanout: int) -> NeighbourDraw:
         """Which neighbours a node hears at a layer, for a model that hears but a few."""
@@ -140,6 +146,9 @@ class GraphModel(nn.Module, ABC):
     ``E⁽⁰⁾`` starts from Glorot and Bengio's uniform law, for users and items apart as in the authors' code:
     U(−b, b) with b² = 6 / (rows + dim). A subclass adds its own parameters and ``forward``.
     """
+
+    recordable: ClassVar[bool] = True
+    """Whether a training step can be recorded on a GPU and replayed: all that is drawn comes from ``DropSchedule``."""
 
     def __init__(self, n_users: int, n_items: int, dim: int, seed: int = 0) -> None:
         super().__init__()

@@ -53,6 +53,7 @@ class SAGE(WeightedModel):
     """
 
     config: SAGEConfig
+    recordable = False  # its neighbours are drawn by numbers that the host computes
 
     def __init__(self, n_users: int, n_items: int, config: SAGEConfig, seed: int = 0) -> None:
         super().__init__(n_users, n_items, config, seed)
