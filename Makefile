@@ -9,7 +9,7 @@ endif
 # Threads that wait by spinning make training many times slower on a busy machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-slow fuzz lint format docs clean
+.PHONY: demo test test-slow fuzz bench lint format docs clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -28,6 +28,10 @@ test-slow: .venv/installed
 # The property tests alone, with examples nobody has tried yet.
 fuzz: .venv/installed
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 -m hypothesis
+
+# Whether anything has become slower than what benchmarks/recorded.json says of it.
+bench: .venv/installed
+	$(BIN)/python -m benchmarks.bench
 
 lint: .venv/installed
 	$(BIN)/ruff check .
