@@ -35,28 +35,29 @@ Scale = Tensor | float | None
 class Named:
     """The nodes that a batch names: ``rows`` (R,) int64, as the batch has them.
 
-    ``places``: (N, R), ones where a place of the batch names a node: it collects what the batch sends back.
-    ``distinct``: (n_distinct,), each named node once, and ``times``, how often; ``place``: (R,), where among those the
-    batch's rows lie.
+    ``places``: (N, R), ``weight`` where a place of the batch names a node: it collects what the batch sends back.
+    ``times``: (N,), how often each node is named. ``distinct``: (n_distinct,), each named node once; ``place``: (R,),
+    where among those the batch's rows lie.
     """
 
     rows: Tensor
     places: CSR
 
     @classmethod
-    def of(cls, rows: Tensor, x: Tensor) -> Named:
+    def of(cls, rows: Tensor, x: Tensor, weight: float) -> Named:
         """Sort by counting."""
         n = len(rows)
-        names = CSR(torch.arange(n + 1, dtype=torch.int32), rows.to(torch.int32), x.new_ones(n), x.shape[0])
+        weights = x.new_full((n,), weight)
+        names = CSR(torch.arange(n + 1, dtype=torch.int32), rows.to(torch.int32), weights, x.shape[0])
         return cls(rows, transpose(names))
 
     @cached_property
-    def distinct(self) -> Tensor:
-        return self.places.offsets.diff().nonzero().squeeze(1)
+    def times(self) -> Tensor:
+        return self.places.offsets.diff().to(self.places.values.dtype)
 
     @cached_property
-    def times(self) -> Tensor:
-        return self.places.offsets.diff()[self.distinct].unsqueeze(1)
+    def distinct(self) -> Tensor:
+        return self.times.nonzero().squeeze(1)
 
     @cached_property
     def place(self) -> Tensor:
@@ -115,15 +116,22 @@ class Strip:
     def _turn(self, sent: Tensor) -> None:
         """Collect what the batch sends back: ``grad`` to the last layer, ``straight`` to the others."""
         plan, batch = self.plan, self.plan.batch
-        straight = product(batch.places, sent[:, self.columns] / (plan.layers + 1 if plan.mean else 1))
+        straight = product(batch.places, sent[:, self.columns].contiguous())
         self.grad = straight if plan.cut is None else straight.index_select(0, batch.distinct)
         self.straight = straight if plan.mean else None
 
-    def down(self, sent: Tensor, matrices: Sequence[tuple[int, CSR]], dots: Tensor | None, out: Tensor) -> None:
+    def down(
+        self,
+        sent: Tensor,
+        decay: Tensor | None,
+        matrices: Sequence[tuple[int, CSR]],
+        dots: Tensor | None,
+        out: Tensor,
+    ) -> None:
         """Some layers downwards; below the first one, the gradient of E⁽⁰⁾ into the strip of ``out``.
 
-        ``sent``: (R, dim), the gradient of the read-out. ``dots``: (n_blocks, layers, N), where a gate's gradient is
-        left, a block of columns each.
+        ``sent``: (R, dim), the gradient of the read-out; ``decay``: (N, 1), by which L2 multiplies E⁽⁰⁾. ``dots``:
+        (n_blocks, layers, N), where a gate's gradient is left, a block of columns each.
         """
         plan = self.plan
         for layer, M in matrices:
@@ -139,7 +147,7 @@ class Strip:
                 grad += self.straight
             self.grad = grad
             if layer == 0:
-                out[:, self.columns] = grad
+                out[:, self.columns] = grad if decay is None else grad.addcmul_(self.kept[0], decay)
 
     def _dot(self, grad: Tensor, inner: Tensor, dots: Tensor) -> None:
         """The inner products of two matrices' rows, block by block."""
@@ -167,7 +175,7 @@ class StripStack(torch.autograd.Function):
         rows: Tensor,
         mean: bool,
     ) -> tuple[Tensor, Tensor]:
-        batch = Named.of(rows, x)
+        batch = Named.of(rows, x, 1.0 / (len(drops) + 1) if mean else 1.0)
         cut = matrix.rows(batch.distinct, drops[-1]) if matrix.worth_cutting(batch.distinct) else None
         plan = Plan(tuple(_scale(alpha, layer, drop) for layer, drop in enumerate(drops)), mean, batch, cut)
         strips = [Strip(plan, columns) for columns in strips_of(x.shape[1])]
@@ -180,8 +188,8 @@ class StripStack(torch.autograd.Function):
         ctx.gates = 0 if alpha is None else len(alpha)
         ctx.batch = batch
         with undivided():  # or the sum would depend on how many threads there are
-            squares = (x.index_select(0, batch.distinct).square_() * batch.times).sum() / 2
-        return final, squares
+            squares = torch.linalg.vecdot(x, x).mul_(batch.times).sum()
+        return final, squares / 2
 
     @staticmethod
     @once_differentiable
@@ -193,11 +201,10 @@ class StripStack(torch.autograd.Function):
             sent = x.new_zeros(len(batch.rows), dim)
         out = torch.empty_like(x)
         dots = x.new_empty(-(-dim // BLOCK), len(ctx.drops), n_nodes) if ctx.gates else None
+        decay = None if sent_l2 is None else (batch.times * sent_l2).unsqueeze(1)
         cut = None if ctx.cut is None else transpose(ctx.cut)
         for matrices in _drawn(ctx.matrix, ctx.drops, cut, adjoint=True):
-            together([partial(strip.down, sent, matrices, dots, out) for strip in ctx.strips])
-        if sent_l2 is not None:
-            out.index_add_(0, batch.distinct, x.index_select(0, batch.distinct) * (sent_l2 * batch.times))
+            together([partial(strip.down, sent, decay, matrices, dots, out) for strip in ctx.strips])
         return out, None if dots is None else _gate_gradient(dots, ctx.drops, ctx.gates), None, None, None, None
 
 
