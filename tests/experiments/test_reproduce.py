@@ -91,6 +91,10 @@ def test_nothing_is_trained_twice_by_one_experiment_or_by_two(small: Place) -> N
         assert line["experiment"] == "second"
         assert line["test"] == twin["test"]
         assert line["seconds"] == twin["seconds"]
+        assert line["measures"] == twin["measures"]
+    small.store.path("first").unlink()
+    assert len(small.desk.run("first", only="layers=2").known) == 2
+    assert [line["measures"] for line in small.lines("first")] == [{}, {}]  # it asks for none of them
 
 
 def test_one_training_under_two_names_is_recorded_under_both(tmp_path: Path) -> None:

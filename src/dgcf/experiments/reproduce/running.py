@@ -138,7 +138,8 @@ class _Work:
             line = self.index.same_training(cell) if cell.kind == "trained" else None
             if line is None:
                 return False
-            self._record(cell, {**line, **_name(cell)})
+            asked = {name: line["measures"][name] for name in cell.measures}  # the rest stays where it was measured
+            self._record(cell, {**line, **_name(cell), "measures": asked})
         self.tally.known.append(cell.key)
         return True
 
