@@ -81,7 +81,7 @@ def main() -> None:
     for name, more in (("lightgcn", {}), ("dgcf", {"epsilon": DGCF_BY_DATASET[family_of(asked.data)]["epsilon"]})):
         config = replace(entry(name).config, dim=DIM, layers=3, **more)
         stored = build_propagation(pairs.to_scipy(), config.spec()).stored
-        (matrix,) = stored.drawn([None])
+        (matrix,) = stored.drawing([None])()
         entries, n = len(matrix.values), matrix.n_cols
         moved = entries * (8 * len(strips_of(DIM)) + 4 * DIM) + n * 4 * DIM
         taken = product_time(matrix)

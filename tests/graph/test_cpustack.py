@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 from torch import Tensor
 
 from dgcf.graph import EdgeDrop, build_propagation, cpustack, stored
-from dgcf.graph.cpustack import StripStack, strips_of
+from dgcf.graph.cpustack import Drawing, StripStack, strips_of
 from dgcf.graph.stored import StoredMatrix
 from tests.graph.conftest import interactions
 
@@ -40,9 +40,9 @@ class Case:
     rows: Tensor
     mean: bool
 
-    def strips(self) -> tuple[Tensor, Tensor]:
+    def strips(self, begun: Drawing | None = None) -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] = StripStack.apply(  # type: ignore[no-untyped-call]
-            self.x, self.alpha, self.matrix, self.drops, self.rows, self.mean
+            self.x, self.alpha, self.matrix, self.drops, self.rows, self.mean, begun
         )
         return found
 
@@ -64,12 +64,14 @@ class Case:
         dense = csr_array((values, exact.indices, exact.indptr), shape=exact.shape).toarray()
         return torch.from_numpy(dense).to(self.x.dtype)
 
-    def gradients(self, outputs: tuple[Tensor, Tensor], weights: tuple[Tensor, Tensor]) -> list[Tensor]:
+    def gradients(
+        self, outputs: tuple[Tensor, Tensor], weights: tuple[Tensor, Tensor], *, keep: bool = False
+    ) -> list[Tensor]:
         """Those of x and alpha, of a weighted sum of both outputs."""
         total = sum((out * weight).sum() for out, weight in zip(outputs, weights, strict=True))
         assert isinstance(total, Tensor)
         inputs = [self.x] if self.alpha is None else [self.x, self.alpha]
-        return list(torch.autograd.grad(total, inputs))
+        return list(torch.autograd.grad(total, inputs, retain_graph=keep))
 
 
 def stored_matrix(R: csr_array, dtype: torch.dtype = torch.float64) -> StoredMatrix:
@@ -84,6 +86,7 @@ def make_case(
     gates: int | None = None,
     p: float = 0.0,
     kind: str = "entries",
+    step: int = 1,
     mean: bool = True,
     n_rows: int = 12,
     dtype: torch.dtype = torch.float64,
@@ -94,7 +97,7 @@ def make_case(
     generator = torch.Generator().manual_seed(n + dim)
     x = torch.randn(n, dim, dtype=dtype, generator=generator).requires_grad_()
     alpha = None if gates is None else torch.rand(gates, n, dtype=dtype, generator=generator).requires_grad_()
-    drops = tuple(EdgeDrop(p, 5, 1, layer, kind) if p else None for layer in range(layers))  # type: ignore[arg-type]
+    drops = tuple(EdgeDrop(p, 5, step, layer, kind) if p else None for layer in range(layers))  # type: ignore[arg-type]
     return Case(matrix, x, alpha, drops, torch.randint(n, (n_rows,), generator=generator), mean)
 
 
@@ -183,6 +186,39 @@ def test_the_number_of_threads_changes_no_bit(dim: int) -> None:
     for others in found[1:]:
         for first, other in zip(found[0], others, strict=True):
             assert torch.equal(first, other)
+
+
+@pytest.mark.usefixtures("cut")
+def test_steps_may_overlap_and_go_back_twice() -> None:
+    """The memory of drawn weights is used again, but never while somebody still needs it."""
+    R = csr_array(np.random.default_rng(1).random((8, 6)) < 0.4)
+    first, second = (make_case(R, dim=40, gates=3, p=0.4, step=step) for step in (1, 2))
+    second.matrix = first.matrix
+    expected = [case.gradients(case.dense(), (torch.ones(12, 40), torch.tensor(1.0))) for case in (first, second)]
+    begun = Drawing(first.matrix, first.drops, cut=False, adjoint=False)
+    outputs = [first.strips(begun), second.strips(begun)]
+    for _ in range(2):
+        for case, output, oracle in zip((first, second), outputs, expected, strict=True):
+            found = case.gradients(output, (torch.ones(12, 40), torch.tensor(1.0)), keep=True)
+            for mine, its in zip(found, oracle, strict=True):
+                torch.testing.assert_close(mine, its, rtol=1e-12, atol=1e-12)
+
+
+def test_steps_with_and_without_drop_edge_leave_the_matrix_as_it_is() -> None:
+    R = csr_array(np.random.default_rng(1).random((8, 6)) < 0.4)
+    plain, dropping = make_case(R, dim=8), make_case(R, dim=8, p=0.4)
+    dropping.matrix = plain.matrix
+    for case in (plain, dropping, plain):
+        assert_same(case)
+
+
+def test_a_sum_over_more_nodes_than_one_thread_takes_depends_on_no_number_of_threads() -> None:
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        case = make_case(csr_array(eye_array(40_000)), dim=3, layers=1, n_rows=80_000, dtype=torch.float32)
+        found.append(case.strips()[1])
+    assert torch.equal(*found)
 
 
 def test_weights_that_change_between_the_two_ways_are_noticed() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dgcf.errors import ConfigError
 from dgcf.graph import EdgeDrop, MessageDrop
-from dgcf.graph.dropedge import hash_tensor, mix32, place_hashes
+from dgcf.graph.dropedge import CHUNK, hash_tensor, mix32, place_hashes
 
 EDGES = 200_000
 NUMBERS = np.arange(EDGES)
@@ -65,10 +65,12 @@ def test_message_dropout_draws_on_a_device_what_it_draws_here(p: float, seed: in
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_the_mask_zeroes_and_keeps_to_the_bit(dtype: torch.dtype) -> None:
     """Across the borders of the chunks in which it works."""
-    values = torch.randn(EDGES, generator=torch.Generator().manual_seed(1)).to(dtype)
+    numbers = np.arange(2 * CHUNK + 17)
+    values = torch.randn(len(numbers), generator=torch.Generator().manual_seed(1)).to(dtype)
     drop = EdgeDrop(0.4, 0, 0)
-    masked = drop.mask(values, hash_tensor(NUMBERS, torch.device("cpu")))
-    assert torch.equal(masked, torch.where(torch.from_numpy(drop.kept(HASHES)), values, torch.zeros((), dtype=dtype)))
+    masked = drop.mask(values, hash_tensor(numbers, torch.device("cpu")))
+    kept = torch.from_numpy(drop.kept(mix32(numbers)))
+    assert torch.equal(masked, torch.where(kept, values, torch.zeros((), dtype=dtype)))
 
 
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9])

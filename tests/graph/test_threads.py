@@ -10,15 +10,20 @@ from functools import partial
 import pytest
 import torch
 
-from dgcf.graph.threads import available, together, undivided
+from dgcf.graph.threads import ahead, available, together, undivided
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=[1, 2, 5])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
+def threads(request: pytest.FixtureRequest) -> int:
     torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    return int(request.param)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 4])
@@ -34,8 +39,18 @@ def test_every_job_is_run_once_with_its_share_of_the_threads_and_without_gradien
 
 
 def test_two_jobs_run_at_the_same_time() -> None:
+    torch.set_num_threads(2)
     meeting = threading.Barrier(2, timeout=30)
     together([meeting.wait, meeting.wait])
+
+
+def test_jobs_ahead_begin_before_they_are_joined_unless_there_is_one_thread(threads: int) -> None:
+    begun = threading.Event()
+    jobs = ahead([begun.set])
+    assert begun.wait(timeout=30 if threads > 1 else 0) == (threads > 1)
+    jobs.join()
+    assert begun.is_set()
+    assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -49,8 +64,22 @@ def test_what_a_job_raises_comes_out_after_the_others_have_ended(threads: int, f
 
     with pytest.raises(ValueError, match=f"job {failing}"):
         together([partial(job, number) for number in range(3)])
-    assert sorted(ended) == [number for number in range(3) if number != failing]
+    if threads > 1:  # the thread in which a job fails takes no other one
+        assert sorted(ended) == [number for number in range(3) if number != failing]
     assert torch.get_num_threads() == threads
+
+
+def test_what_a_helping_thread_raises_comes_out() -> None:
+    torch.set_num_threads(2)
+    meeting = threading.Barrier(2, timeout=30)
+
+    def job() -> None:
+        meeting.wait()
+        if threading.current_thread() is not threading.main_thread():
+            raise ValueError("in a helper")
+
+    with pytest.raises(ValueError, match="in a helper"):
+        together([job, job])
 
 
 def test_undivided_sets_the_threads_aside_for_the_jobs(threads: int) -> None:

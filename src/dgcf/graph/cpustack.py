@@ -10,11 +10,12 @@ their number changes no bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -45,11 +46,19 @@ class Named:
 
     @classmethod
     def of(cls, rows: Tensor, x: Tensor, weight: float) -> Named:
-        """Sort by counting."""
-        n = len(rows)
-        weights = x.new_full((n,), weight)
-        names = CSR(torch.arange(n + 1, dtype=torch.int32), rows.to(torch.int32), weights, x.shape[0])
-        return cls(rows, transpose(names))
+        """The nodes of ``rows``, of as many as ``x`` has rows."""
+        names, n_nodes = rows.numpy(), x.shape[0]
+        # NumPy sorts 16-bit numbers by counting, several times faster than longer ones.
+        order = np.argsort(names.astype(np.uint16 if n_nodes <= 1 << 16 else np.int32), kind="stable")
+        offsets = np.zeros(n_nodes + 1, dtype=np.int32)
+        np.cumsum(np.bincount(names, minlength=n_nodes), out=offsets[1:])
+        found = CSR(
+            torch.from_numpy(offsets),
+            torch.from_numpy(order.astype(np.int32)),
+            x.new_full(rows.shape, weight),
+            len(rows),
+        )
+        return cls(rows, found)
 
     @cached_property
     def times(self) -> Tensor:
@@ -162,7 +171,7 @@ class StripStack(torch.autograd.Function):
     """``(x, α, …) ↦ (final, ½ Σ ‖x_r‖²)``: the read-out of the batch's rows, (R, dim), and their L2 term in layer 0.
 
     ``x`` (N, dim); ``alpha`` (layers, N), (1, N) if shared, or None; ``drops``: what each layer leaves out; ``rows``
-    (R,) int64, repeats allowed.
+    (R,) int64, repeats allowed; ``begun``: what has been drawn already, perhaps, of those ``drops``.
     """
 
     @staticmethod
@@ -174,21 +183,27 @@ class StripStack(torch.autograd.Function):
         drops: tuple[EdgeDrop | None, ...],
         rows: Tensor,
         mean: bool,
+        begun: Drawing | None = None,
     ) -> tuple[Tensor, Tensor]:
+        cutting = matrix.worth_cutting(len(rows))
+        if begun is None or begun.what != (matrix, drops, cutting, False):
+            begun = Drawing(matrix, drops, cut=cutting, adjoint=False)
         batch = Named.of(rows, x, 1.0 / (len(drops) + 1) if mean else 1.0)
-        cut = matrix.rows(batch.distinct, drops[-1]) if matrix.worth_cutting(batch.distinct) else None
+        cut = matrix.rows(batch.distinct, drops[-1]) if cutting else None
         plan = Plan(tuple(_scale(alpha, layer, drop) for layer, drop in enumerate(drops)), mean, batch, cut)
         strips = [Strip(plan, columns) for columns in strips_of(x.shape[1])]
         final = x.new_empty(len(rows), x.shape[1])
-        for matrices in _drawn(matrix, drops, cut, adjoint=False):
+        for matrices in begun.groups(cut):
             together([partial(strip.up, x, matrices, final) for strip in strips])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x)
-        ctx.strips, ctx.matrix, ctx.drops, ctx.cut = strips, matrix, drops, cut
+        ctx.strips, ctx.drops, ctx.cut = strips, drops, cut
         ctx.gates = 0 if alpha is None else len(alpha)
         ctx.batch = batch
         with undivided():  # or the sum would depend on how many threads there are
             squares = torch.linalg.vecdot(x, x).mul_(batch.times).sum()
+        # Drawn while the loss is computed, which one thread does alone.
+        ctx.drawing = Drawing(matrix, drops, cut=cutting, adjoint=True) if any(ctx.needs_input_grad) else None
         return final, squares / 2
 
     @staticmethod
@@ -203,9 +218,9 @@ class StripStack(torch.autograd.Function):
         dots = x.new_empty(-(-dim // BLOCK), len(ctx.drops), n_nodes) if ctx.gates else None
         decay = None if sent_l2 is None else (batch.times * sent_l2).unsqueeze(1)
         cut = None if ctx.cut is None else transpose(ctx.cut)
-        for matrices in _drawn(ctx.matrix, ctx.drops, cut, adjoint=True):
+        for matrices in ctx.drawing.groups(cut):
             together([partial(strip.down, sent, decay, matrices, dots, out) for strip in ctx.strips])
-        return out, None if dots is None else _gate_gradient(dots, ctx.drops, ctx.gates), None, None, None, None
+        return out, None if dots is None else _gate_gradient(dots, ctx.drops, ctx.gates), *[None] * 5
 
 
 def strips_of(dim: int) -> list[slice]:
@@ -216,20 +231,33 @@ def strips_of(dim: int) -> list[slice]:
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _drawn(
-    matrix: StoredMatrix, drops: Sequence[EdgeDrop | None], cut: CSR | None, *, adjoint: bool
-) -> Iterator[list[tuple[int, CSR]]]:
+class Drawing:
     """Each layer and its matrix, from below or (``adjoint``) from above, as many at a time as may be held.
 
-    ``cut`` stands for the last layer's matrix, if there is one.
+    Idle threads draw the first ones from now on. With ``cut`` the last layer is not drawn.
     """
-    layers = list(range(len(drops)))[:: -1 if adjoint else 1]
-    at_once = len(layers) if not any(drops) else max(1, HELD // max(1, matrix.values.nbytes))
-    for first in range(0, len(layers), at_once):
-        group = layers[first : first + at_once]
-        whole = [layer for layer in group if cut is None or layer < len(drops) - 1]
-        found = dict(zip(whole, matrix.drawn([drops[layer] for layer in whole], adjoint=adjoint), strict=True))
-        yield [(layer, found[layer] if cut is None or layer in found else cut) for layer in group]
+
+    def __init__(self, matrix: StoredMatrix, drops: Sequence[EdgeDrop | None], *, cut: bool, adjoint: bool) -> None:
+        self.what = (matrix, tuple(drops), cut, adjoint)
+        self._matrix, self._drops, self._adjoint = matrix, drops, adjoint
+        self._cut = len(drops) - 1 if cut else None
+        layers = list(range(len(drops)))[:: -1 if adjoint else 1]
+        at_once = len(layers) if not any(drops) else max(1, HELD // max(1, matrix.values.nbytes))
+        self._groups = [layers[first : first + at_once] for first in range(0, len(layers), at_once)]
+        self._begun: Callable[[], list[CSR]] | None = self._begin(self._groups[0])
+
+    def _begin(self, group: list[int]) -> Callable[[], list[CSR]]:
+        drops = [self._drops[layer] for layer in group if layer != self._cut]
+        return self._matrix.drawing(drops, adjoint=self._adjoint)
+
+    def groups(self, cut: CSR | None) -> Iterator[list[tuple[int, CSR]]]:
+        """``cut``: the matrix of the last layer, if it was left out."""
+        for group in self._groups:
+            finish, self._begun = self._begun or self._begin(group), None
+            drawn = finish()
+            left = iter(drawn)
+            yield [(layer, cut if cut is not None and layer == self._cut else next(left)) for layer in group]
+            self._matrix.reuse(drawn)
 
 
 def _scale(alpha: Tensor | None, layer: int, drop: EdgeDrop | None) -> Scale:

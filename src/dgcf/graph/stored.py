@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dgcf.graph.dropedge import CHUNK, EdgeDrop, hash_tensor
 from dgcf.graph.kernels import CSR, product, take_rows
-from dgcf.graph.threads import available, together
+from dgcf.graph.threads import ahead
 
 # Rows of a sparse matrix must be cut out of it before they can be multiplied. Up to about this share of rows it pays
 # (Gowalla, 27 %: 15 ms against 40 for a layer and its adjoint), above it does not (ML-100K, 81 %: 1.5 against 0.8).
@@ -36,6 +36,7 @@ class StoredMatrix:
         self.indices = torch.from_numpy(matrix.indices.astype(index_type)).to(device)
         self.values = torch.from_numpy(matrix.data).to(device=device, dtype=dtype)
         self._hashes: dict[str, Tensor] = {}
+        self._spare: list[Tensor] = []
 
     def to(self, device: torch.device, dtype: torch.dtype) -> StoredMatrix:
         """The same matrix elsewhere, or in another precision (from the exact values, never from rounded ones)."""
@@ -74,26 +75,38 @@ class StoredMatrix:
             return self.values
         return drop.mask(self.values, self.hashes(drop.kind, adjoint=adjoint))
 
-    def drawn(self, drops: Sequence[EdgeDrop | None], *, adjoint: bool = False) -> list[CSR]:
-        """The matrix, or its transpose, under each of some draws; on the CPU, where threads share the drawing."""
+    def drawing(self, drops: Sequence[EdgeDrop | None], *, adjoint: bool = False) -> Callable[[], list[CSR]]:
+        """Begin to draw the matrix, or its transpose, under some draws, on the CPU: call what is given to have them.
+
+        Other threads draw from now on, if they are idle; the one that calls helps to finish. Matrices that are no
+        longer needed may be given back to ``reuse``.
+        """
         hashes = {drop: self.hashes(drop.kind, adjoint=adjoint) for drop in drops if drop is not None}
-        weights = {drop: torch.empty_like(self.values) for drop in hashes}
+        weights = {drop: self._spare.pop() if self._spare else torch.empty_like(self.values) for drop in hashes}
 
-        def draw(part: slice) -> None:
-            for drop, out in weights.items():
-                drop.mask(self.values[part], hashes[drop][part], out=out[part])
+        def draw(drop: EdgeDrop, part: slice) -> None:
+            drop.mask(self.values[part], hashes[drop][part], out=weights[drop][part])
 
-        if weights:
-            together([partial(draw, part) for part in _parts(len(self.values))])
-        return [self._with(self.values if drop is None else weights[drop]) for drop in drops]
+        parts = [slice(first, first + CHUNK) for first in range(0, len(self.values), CHUNK)]
+        begun = ahead([partial(draw, drop, part) for drop in weights for part in parts])
+
+        def finish() -> list[CSR]:
+            begun.join()
+            return [self._with(self.values if drop is None else weights[drop]) for drop in drops]
+
+        return finish
+
+    def reuse(self, drawn: Iterable[CSR]) -> None:
+        """Draw next time where these were drawn: new memory would have to be cleared first."""
+        self._spare += {id(M.values): M.values for M in drawn if M.values is not self.values}.values()
 
     def product(self, x: Tensor, weights: Tensor) -> Tensor:
         """``M x`` with the given weights for M, (N, dim)."""
         return product(self._with(weights), x)
 
-    def worth_cutting(self, rows: Tensor) -> bool:
-        """Whether the product of these rows is less work than that of all, the cutting included."""
-        return len(rows) <= WORTH_CUTTING * (len(self.offsets) - 1)
+    def worth_cutting(self, n_rows: int) -> bool:
+        """Whether the product of so many rows is less work than that of all, the cutting included."""
+        return n_rows <= WORTH_CUTTING * (len(self.offsets) - 1)
 
     def rows(self, rows: Tensor, drop: EdgeDrop | None) -> CSR:
         """The given rows under drop-edge, (len(rows), N); costs as much as they hold entries."""
@@ -105,9 +118,3 @@ class StoredMatrix:
 
     def _with(self, values: Tensor) -> CSR:
         return CSR(self.offsets, self.indices, values, self.exact.shape[1])
-
-
-def _parts(n: int) -> list[slice]:
-    """As many even parts of n entries as torch has threads, none shorter than what is drawn at a time."""
-    parts = max(1, min(available(), n // CHUNK))
-    return [slice(n * part // parts, n * (part + 1) // parts) for part in range(parts)]

@@ -35,29 +35,47 @@ def undivided() -> Iterator[None]:
         _available.reset(kept)
 
 
-def together(jobs: Sequence[Job]) -> None:
-    """Run all jobs, the first one here and each other one in a thread of its own, and wait for them.
+class Begun:
+    """Jobs that other threads may have begun; ``join`` does what is left of them here, and waits for the rest.
 
-    The jobs share torch's threads between them: with as many jobs as threads, no operation is divided any further.
+    The jobs share torch's threads: with as many jobs as threads, no operation is divided any further. A thread that
+    is late (on a busy machine, it may not be woken for a while) finds its job done by another one.
+    """
+
+    def __init__(self, jobs: Sequence[Job], helpers: int) -> None:
+        self._left = iter(jobs)  # whoever asks next gets the next one
+        self._share = max(1, available() // max(1, len(jobs)))
+        self._helpers = [_pool(os.getpid()).submit(self._work) for _ in range(helpers)]
+
+    def join(self) -> None:
+        """Help, wait until all is done, and raise what a job has raised."""
+        before = torch.get_num_threads()
+        try:
+            self._work()
+        finally:
+            wait(self._helpers)
+            torch.set_num_threads(before)
+        for helper in self._helpers:
+            helper.result()
+
+    def _work(self) -> None:
+        torch.set_num_threads(self._share)  # which holds for the thread that says it
+        with torch.no_grad():  # which does, too: the jobs are parts of one differentiable operation
+            for job in self._left:
+                job()
+
+
+def together(jobs: Sequence[Job]) -> None:
+    """Run all jobs, as many at a time as there are threads, and wait for them.
+
     Waking a thread costs about 40 µs, dividing one operation as much: so jobs want to be longer than that.
     """
-    threads = available()
-    share = max(1, threads // len(jobs))
-    started = [_pool(os.getpid()).submit(_with_threads, share, job) for job in jobs[1:]]
-    before = torch.get_num_threads()
-    try:
-        _with_threads(share, jobs[0])
-    finally:
-        wait(started)
-        torch.set_num_threads(before)
-    for job in started:
-        job.result()  # raises what the job has raised
+    Begun(jobs, min(len(jobs), available()) - 1).join()
 
 
-def _with_threads(share: int, job: Job) -> None:
-    torch.set_num_threads(share)  # which holds for the thread that says it
-    with torch.no_grad():  # which does, too: the jobs are parts of one differentiable operation
-        job()
+def ahead(jobs: Sequence[Job]) -> Begun:
+    """Let the other threads begin with jobs whose results are needed later: ``join`` them then."""
+    return Begun(jobs, min(len(jobs), available() - 1))
 
 
 @cache

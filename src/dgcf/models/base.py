@@ -19,7 +19,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.data.rows import Matrix
 from dgcf.errors import DataError
 from dgcf.graph import EdgeDrop, MessageDrop, NeighbourDraw, Propagation
-from dgcf.graph.cpustack import StripStack
+from dgcf.graph.cpustack import Drawing, StripStack
 from dgcf.random import uniform
 
 if TYPE_CHECKING:
@@ -127,17 +127,24 @@ class Stack:
         return None if self.logits is None else torch.sigmoid(self.logits)
 
     def rows_on_cpu(
-        self, layer0: Tensor, matrix: StoredMatrix, rows: Tensor, drop: DropSchedule | None
+        self, layer0: Tensor, matrix: StoredMatrix, rows: Tensor, drop: DropSchedule, begun: Drawing | None = None
     ) -> tuple[Tensor, Tensor]:
         """The final rows of a batch on a CPU and ``½ Σ ‖e‖²`` of its layer-0 rows, differentiable.
 
-        Repeated rows count as often as they are there; ``drop``: what each layer leaves out, if anything.
+        Repeated rows count as often as they are there; ``drop``: what each layer leaves out; ``begun``: the drawing
+        of that, where it has begun already.
         """
-        drops = tuple(None if drop is None else drop.at(layer) for layer in range(self.layers))
         found: tuple[Tensor, Tensor] = StripStack.apply(  # type: ignore[no-untyped-call]
-            layer0, self.alpha, matrix, drops, rows, self.mean
+            layer0, self.alpha, matrix, self._drops(drop), rows, self.mean, begun
         )
         return found
+
+    def begin_on_cpu(self, matrix: StoredMatrix, n_rows: int, drop: DropSchedule) -> Drawing:
+        """Let idle threads draw what a coming step leaves out, for a batch of about so many rows."""
+        return Drawing(matrix, self._drops(drop), cut=matrix.worth_cutting(n_rows), adjoint=False)
+
+    def _drops(self, drop: DropSchedule) -> tuple[EdgeDrop | None, ...]:
+        return tuple(drop.at(layer) for layer in range(self.layers))
 
 
 class GraphModel(nn.Module, ABC):

@@ -18,8 +18,10 @@ from torch import Tensor
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DgcfError, did_you_mean
 from dgcf.graph import Propagation
+from dgcf.graph.cpustack import Drawing
+from dgcf.graph.stored import StoredMatrix
 from dgcf.graph.threads import undivided
-from dgcf.models.base import DropSchedule, Embeddings, GraphModel, Ranking
+from dgcf.models.base import DropSchedule, Embeddings, GraphModel, Ranking, Stack
 from dgcf.random import bits
 from dgcf.train.checkpoint import Checkpoint, adam_tensors, fill_adam, fill_model
 from dgcf.train.config import TrainConfig
@@ -89,6 +91,7 @@ class Trainer:
         self.best: dict[str, Tensor] = {}
         self.running_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self.drop_seed = int(bits(seed, "edge-dropout", 1)[0] >> 1)
+        self._begun: Drawing | None = None  # what the next step leaves out, if its drawing has begun
 
     # -- one step ---------------------------------------------------------------------------------------------------
 
@@ -111,10 +114,9 @@ class Trainer:
 
     def _rows(self, nodes: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """The final rows of the nodes, and half the sum of their squares in layer 0, which L2 regularises."""
-        stack = self.model.stack() if self._by_strips else None
-        if stack is not None:
-            assert self.propagation is not None
-            return stack.rows_on_cpu(self.model.layer0, self.propagation.stored, nodes, self._drop(step))
+        if self._by_strips is not None:
+            stack, matrix = self._by_strips
+            return stack.rows_on_cpu(self.model.layer0, matrix, nodes, self._drop(step), self._begun)
         times = torch.bincount(nodes, minlength=self.model.n_nodes)
         rows = times.nonzero().squeeze(1)
         place = (torch.cumsum(times > 0, dim=0) - 1)[nodes]  # where each node's row lies among ``rows``
@@ -122,10 +124,19 @@ class Trainer:
         return _gathered(final, place), l2_term(self.model.ego(rows), times[rows], 1)
 
     @property
-    def _by_strips(self) -> bool:
-        """Whether the CPU can take a stack's columns apart: its matrix is stored, in the precision of the model."""
-        operator = self.propagation
-        return operator is not None and operator.has_cpu_matrix and operator.dtype == self.model.layer0.dtype
+    def _by_strips(self) -> tuple[Stack, StoredMatrix] | None:
+        """The model as a stack whose columns the CPU can take apart: its matrix is stored, in the same precision."""
+        stack, operator = self.model.stack(), self.propagation
+        if stack is None or operator is None or not operator.has_cpu_matrix:
+            return None
+        return (stack, operator.stored) if operator.dtype == self.model.layer0.dtype else None
+
+    def _begin(self, step: int, n_rows: int) -> Drawing | None:
+        """Let idle threads draw what a coming step leaves out, while this one ends."""
+        if self._by_strips is None:
+            return None
+        stack, matrix = self._by_strips
+        return stack.begin_on_cpu(matrix, n_rows, self._drop(step))
 
     def _drop(self, step: int) -> DropSchedule:
         """What this step leaves out; without drop-edge too, since a model may drop messages."""
@@ -143,6 +154,7 @@ class Trainer:
         with nullcontext() if self.config.objective.all_pairs else undivided():
             value = self.loss(batch, step)
             value.backward()  # type: ignore[no-untyped-call]
+            self._begun = self._begin(step + 1, 2 * len(batch) + batch.negatives.numel())
         self.optimizer.step()
         # Kept on the device and looked at when something is saved or reported: no wait in every step.
         self.running_loss += value.detach() * len(batch)
