@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -185,6 +185,7 @@ class StripStack(torch.autograd.Function):
         mean: bool,
         begun: Drawing | None = None,
     ) -> tuple[Tensor, Tensor]:
+        _keep_memory()
         cutting = matrix.worth_cutting(len(rows))
         if begun is None or begun.what != (matrix, drops, cutting, False):
             begun = Drawing(matrix, drops, cut=cutting, adjoint=False)
@@ -221,6 +222,16 @@ class StripStack(torch.autograd.Function):
         for matrices in ctx.drawing.groups(cut):
             together([partial(strip.down, sent, decay, matrices, dots, out) for strip in ctx.strips])
         return out, None if dots is None else _gate_gradient(dots, ctx.drops, ctx.gates), *[None] * 5
+
+
+@cache
+def _keep_memory() -> None:
+    """Have the C library keep what is freed: it may give whole layers back after each step, to be cleared anew.
+
+    glibc keeps what is smaller than the largest block that was mapped and freed, up to 32 MiB; a block that nobody
+    writes to takes no memory. LightGCN on ML1M: 0.1 page faults a step; before, 56 in one process and 1,197 in another.
+    """
+    np.empty((32 << 20) - (1 << 14), dtype=np.uint8)
 
 
 def strips_of(dim: int) -> list[slice]:
