@@ -149,12 +149,7 @@ class Strip:
             grad = product(M, self.grad)
             if dots is not None:
                 self._dot(grad, self.kept[layer], dots[:, layer])
-            scale = plan.scales[layer]
-            if scale is not None:
-                grad *= scale
-            if self.straight is not None:
-                grad += self.straight
-            self.grad = grad
+            self.grad = grad = _scaled_onto(self.straight, grad, plan.scales[layer])
             if layer == 0:
                 out[:, self.columns] = grad if decay is None else grad.addcmul_(self.kept[0], decay)
 
@@ -280,6 +275,15 @@ def _scale(alpha: Tensor | None, layer: int, drop: EdgeDrop | None) -> Scale:
 
 def _scaled(x: Tensor, scale: Scale) -> Tensor:
     return x if scale is None else x * scale
+
+
+def _scaled_onto(base: Tensor | None, x: Tensor, scale: Scale) -> Tensor:
+    """``base + scale · x`` in the memory of x, in one pass; without a base, ``scale · x``."""
+    if base is None:
+        return x if scale is None else x.mul_(scale)
+    if isinstance(scale, Tensor):
+        return torch.addcmul(base, x, scale, out=x)
+    return torch.add(base, x, alpha=1.0 if scale is None else scale, out=x)
 
 
 def _gate_gradient(dots: Tensor, drops: Sequence[EdgeDrop | None], gates: int) -> Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize, softplus
 
 LossName = Literal["bpr", "bpr-hardest", "softmax", "directau"]
@@ -21,7 +22,32 @@ def bpr(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     Shapes: users (B, d), positives (B, d), negatives (B, n, d); the mean is over all B · n comparisons.
     ``softplus(−x)`` is ``−log σ(x)`` without its overflow.
     """
-    return softplus(_scored(users, negatives - positives.unsqueeze(1))).mean()
+    value: Tensor = _BPR.apply(users, positives, negatives)  # type: ignore[no-untyped-call]
+    return value
+
+
+class _BPR(torch.autograd.Function):
+    """With ``x = ⟨u, j − i⟩``: ``∂/∂u = σ(x)(j − i)``, ``∂/∂j = σ(x) u`` and ``∂/∂i = −∂/∂j``, by the mean's share.
+
+    Written out, since autograd passes over the batch's rows twice as often, which is a tenth of a step on a CPU.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        between = negatives - positives.unsqueeze(1)
+        ahead = _scored(users, between)
+        ctx.save_for_backward(users, between, ahead)
+        return softplus(ahead).mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, sent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        users, between, ahead = ctx.saved_tensors
+        share = (torch.sigmoid(ahead) * (sent / ahead.numel())).unsqueeze(2)
+        to_negatives = share * users.unsqueeze(1)
+        if ahead.shape[1] == 1:
+            return share.squeeze(1) * between.squeeze(1), -to_negatives.squeeze(1), to_negatives
+        return (share * between).sum(dim=1), -to_negatives.sum(dim=1), to_negatives
 
 
 def bpr_hardest(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
