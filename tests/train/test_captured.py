@@ -13,7 +13,7 @@ from dgcf.graph import build_propagation
 from dgcf.models import entry
 from dgcf.train import Each, Recipe, Trained, resolve, train, train_many
 from dgcf.train.config import TrainConfig
-from dgcf.train.device_batches import DeviceBatches
+from dgcf.train.device_batches import DeviceBatches, LaidOutEpochs
 from dgcf.train.sampler import Sampler
 from dgcf.train.sidebyside import SideBySide
 from dgcf.train.trainer import Trainer
@@ -39,6 +39,21 @@ def test_an_epoch_on_a_device_is_the_samplers_epoch(
         join = torch.cat if shared is None else torch.stack
         assert torch.equal(negatives[lane], join([batch.negatives for batch in batches]))
         assert [len(batch) for batch in batches] == sampler.batch_sizes
+
+
+@pytest.mark.parametrize("size", [100, 128, 10_000])
+def test_batches_of_an_epoch_that_is_laid_out_are_the_samplers(size: int) -> None:
+    pairs = load("planted").train
+    sampler = Sampler(pairs, size, per_pair=3, seed=5)
+    laid_out = LaidOutEpochs(sampler)
+    assert LaidOutEpochs.suit(sampler)
+    for epoch, number in [(1, 0), (1, sampler.batches_per_epoch - 1), (7, 0), (1, 0)]:
+        found, wanted = laid_out.batch(epoch, number), sampler.batch(epoch, number)
+        for part in ("users", "positives", "negatives"):
+            assert torch.equal(getattr(found, part), getattr(wanted, part))
+    assert not LaidOutEpochs.suit(Sampler(pairs, size, sampling="user"))
+    assert not LaidOutEpochs.suit(Sampler(pairs, size, shared=4))
+    assert not LaidOutEpochs.suit(Sampler(pairs, size, per_pair=100_000))
 
 
 def trainer(device: str, epochs: int = 2, model: str = "dgcf", seed: int = 1, **settings: Any) -> Trainer:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dgcf.random import bits, uniform
-from dgcf.train.sampler import Sampler
+from dgcf.train.sampler import Batch, Sampler
 
 TOP_BIT = np.uint64(1 << 63)
+LAID_OUT = 1 << 23
+"""Numbers in an epoch that a CPU lays out at once, at most: 64 MiB."""
 
 
 class Drawn(NamedTuple):
@@ -102,6 +104,32 @@ class DeviceBatches:
 
     def _there(self, array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+
+class LaidOutEpochs:
+    """``Sampler.batch`` on a CPU, cut out of an epoch that is laid out at once, in a few large operations.
+
+    Not for batches by user or with shared negatives, nor where an epoch would take much memory: see ``suit``.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.size, self.batches = sampler.batch_size, DeviceBatches([sampler], torch.device("cpu"))
+        self.epoch = -1
+        self._parts: tuple[Tensor, Tensor, Tensor]
+
+    @staticmethod
+    def suit(sampler: Sampler) -> bool:
+        """Whether a sampler's epochs can be laid out in memory that nobody misses."""
+        plain = sampler.sampling == "interaction" and sampler.shared is None
+        return plain and sampler.n_pairs * (2 + sampler.per_pair) <= LAID_OUT
+
+    def batch(self, epoch: int, number: int) -> Batch:
+        """Batch ``number`` (from 0) of an epoch (from 1)."""
+        if epoch != self.epoch:
+            users, positives, negatives = self.batches.lay_out(self.batches.draw(epoch))
+            self._parts, self.epoch = (users[0], positives[0], negatives[0]), epoch
+        pairs = slice(number * self.size, (number + 1) * self.size)
+        return Batch(*(part[pairs] for part in self._parts))
 
 
 def _ordered(words: NDArray[np.uint64]) -> NDArray[np.int64]:

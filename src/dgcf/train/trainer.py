@@ -25,6 +25,7 @@ from dgcf.models.base import DropSchedule, Embeddings, GraphModel, Ranking, Stac
 from dgcf.random import bits
 from dgcf.train.checkpoint import Checkpoint, adam_tensors, fill_adam, fill_model
 from dgcf.train.config import TrainConfig
+from dgcf.train.device_batches import LaidOutEpochs
 from dgcf.train.losses import l2_term
 from dgcf.train.observer import EpochReport, Observer
 from dgcf.train.sampler import Batch, Sampler
@@ -81,6 +82,7 @@ class Trainer:
         self.config, self.seed, self.validate = config, seed, validate
         self.observer, self.keeper, self.interrupted = observer or Observer(), keeper, interrupted
         self.sampler = sampler_for(pairs, config, seed)
+        self._batches = LaidOutEpochs(self.sampler) if LaidOutEpochs.suit(self.sampler) else self.sampler
         # On a CUDA device Adam counts its steps there, so that a recorded step can be replayed without the host.
         capturable = self.device.type == "cuda"
         self.optimizer = torch.optim.Adam(
@@ -145,7 +147,7 @@ class Trainer:
 
     def take_step(self, number: int) -> None:
         """The ordinary step, on any device: batch ``number`` of the epoch in progress."""
-        batch = self.sampler.batch(self.epoch, number).to(self.device)
+        batch = self._batches.batch(self.epoch, number).to(self.device)
         self._step(batch, self.epoch * self.sampler.batches_per_epoch + number)
 
     def _step(self, batch: Batch, step: int) -> None:
