@@ -7,7 +7,8 @@ Each peer runs in its own environment (``PYTHON`` is that environment's interpre
 what to install there), each round in a process of its own; the contestants alternate. An epoch is what each of them
 calls one: drawing the negatives, forward, backward and Adam. In PyG the loop is the user's: here it is the one of its
 example, favourably to it with a graph that is normalised once and kept as CSR, and with negatives that may be
-positives. DGCF has the paper's filter for the dataset, without and with its drop-edge of 0.1. Peak memory is the process's own.
+positives. DGCF has the paper's filter for the dataset, without and with its drop-edge of 0.1. Peak memory is the
+process's own.
 Ours waits for its threads asleep, as the command line does; the peers wait as they come (torch's threads spin).
 """
 
