@@ -36,7 +36,10 @@ def train_model(
     seeds: Annotated[int, typer.Option(min=1, help="Train that many runs, with seeds from --seed on.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     mask: Annotated[str, typer.Option(help="Items hidden in the test ranking: train, or train+validation.")] = "train",
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder.", show_default="runs/…")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The run folder; with --seeds, of its seed-N.", show_default="runs/…"),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.", show_default=False)] = None,
     track: Annotated[
         list[str] | None, typer.Option(help="Also tell tensorboard or mlflow how it goes; repeatable.")

@@ -83,6 +83,11 @@ def start(
                 if not run.has_checkpoint:  # it never began: its folder would only stand in the way of the next try
                     shutil.rmtree(run.path)
             raise
+        except typer.Exit:
+            for seed, path in paths.items():
+                if not path.exists():
+                    say(f"seed {seed} had not begun: train it with --seed {seed} --out {path}.")
+            raise
     return results
 
 
