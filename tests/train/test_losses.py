@@ -93,6 +93,7 @@ def test_gradcheck() -> None:
     hits = torch.zeros(3, 5, dtype=torch.bool)
     hits[0, 1] = hits[2, 4] = True
     assert torch.autograd.gradcheck(bpr, (users, positives, own))
+    assert torch.autograd.gradcheck(bpr, (users, positives, drawn(3, 1, 4, seed=4).requires_grad_()))
     assert torch.autograd.gradcheck(lambda u, p, n: sampled_softmax(u, p, n, 0.3, hits), (users, positives, shared))
     assert torch.autograd.gradcheck(bpr_hardest, (users, positives, own))
     assert torch.autograd.gradcheck(lambda u, p: directau(u, p, own, 0.5), (users, positives))
