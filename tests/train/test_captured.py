@@ -23,15 +23,19 @@ gpu = pytest.mark.gpu
 
 @pytest.mark.parametrize("sampling", ["interaction", "user"])
 @pytest.mark.parametrize("size", [128, 3000])
-@pytest.mark.parametrize("shared", [None, 20])
+@pytest.mark.parametrize(("shared", "popularity"), [(None, 0.0), (20, 0.0), (20, 0.7)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
 def test_an_epoch_on_a_device_is_the_samplers_epoch(
-    sampling: Literal["interaction", "user"], size: int, shared: int | None
+    sampling: Literal["interaction", "user"], size: int, shared: int | None, popularity: float, device: str
 ) -> None:
     """On any device, the CPU included: whole epochs are the batches of the sampler, end to end."""
     pairs = load("planted").train
-    samplers = [Sampler(pairs, size, per_pair=2, shared=shared, seed=seed, sampling=sampling) for seed in (3, 4)]
-    device_batches = DeviceBatches(samplers, torch.device("cpu"))
-    users, positives, negatives = device_batches.lay_out(device_batches.draw(4))
+    samplers = [
+        Sampler(pairs, size, per_pair=2, shared=shared, popularity=popularity, seed=seed, sampling=sampling)
+        for seed in (3, 4)
+    ]
+    device_batches = DeviceBatches(samplers, torch.device(device))
+    users, positives, negatives = (part.cpu() for part in device_batches.lay_out(device_batches.draw(4)))
     for lane, sampler in enumerate(samplers):
         batches = [sampler.batch(4, number) for number in range(sampler.batches_per_epoch)]
         assert torch.equal(users[lane], torch.cat([batch.users for batch in batches]))
@@ -83,6 +87,7 @@ LOSSES: list[dict[str, Any]] = [
     {"edge_dropout": 0.2, "dropout_draws": "step", "sampler": "user"},
     {"negatives": 3},
     {"loss": "softmax", "negatives": 30, "edge_dropout": 0.1},
+    {"loss": "softmax", "negatives": 30, "popularity": 0.5},
     {"loss": "bpr-hardest", "negatives": 4},
     {"loss": "directau"},
 ]

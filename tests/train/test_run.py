@@ -118,6 +118,20 @@ def test_resuming_after_any_step_ends_in_the_same_bytes(
     assert hashes(run.path) == hashes(finished)
 
 
+@pytest.mark.parametrize("batches", [2, 9])
+def test_resuming_with_shared_negatives_by_popularity_ends_in_the_same_bytes(
+    batches: int, dataset: Dataset, tmp_path: Path
+) -> None:
+    recipe = recipe_for(loss="softmax", negatives=8, popularity=0.5)
+    whole, killed = (Run.create(tmp_path / name, dataset, recipe, seed=3, device="cpu") for name in ("whole", "killed"))
+    fit(dataset, whole)
+    killed.autosave = 0.0
+    with pytest.raises(SystemExit):
+        fit(dataset, killed, PullThePlug(batches))
+    fit(dataset, Run.open(killed.path))
+    assert hashes(killed.path) == hashes(whole.path)
+
+
 def test_an_interruption_saves_in_the_middle_of_an_epoch_and_says_so(
     run: Run, dataset: Dataset, finished: Path
 ) -> None:

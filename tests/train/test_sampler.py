@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,8 @@ from hypothesis import strategies as st
 
 from dgcf.data.pairs import Pairs
 from dgcf.errors import DataError
-from dgcf.random import uniform
-from dgcf.train.sampler import SAMPLERS, NonItems, Sampler
+from dgcf.random import bits, uniform
+from dgcf.train.sampler import LAST, SAMPLERS, NonItems, Sampler, first_of
 
 
 def pairs_of(rows: list[list[int]], n_items: int) -> Pairs:
@@ -114,13 +116,73 @@ def test_more_shared_negatives_than_items_means_all_items() -> None:
     assert batch.negatives.tolist() == list(range(40))
 
 
+@pytest.mark.parametrize("popularity", [{}, {"popularity": 0.0}])
+def test_without_weights_the_least_words_are_shared(popularity: dict[str, float]) -> None:
+    pairs = random_pairs(2)
+    sampler = Sampler(pairs, 8, shared=7, seed=3, **popularity)
+    for position in range(50):
+        words = bits(3, "shared-negatives", pairs.n_items, position)
+        assert sampler.shared_negatives(position).tolist() == sorted(np.argsort(words)[:7])
+
+
+UNEVEN = pairs_of([[0, 1, 2, 3], [0, 1, 2], [0, 1, 2], [0, 1], [0, 5], [0], [0], [0], [0]], 7)
+"""Items with 9, 4, 3, 1, 0, 1 and 0 training pairs."""
+
+
+@pytest.mark.parametrize("popularity", [0.5, 1.0, 2.0])
+def test_a_shared_negative_is_drawn_by_its_training_pairs_to_the_power_of_popularity(popularity: float) -> None:
+    degrees = UNEVEN.item_degrees
+    assert degrees.tolist() == [9, 4, 3, 1, 0, 1, 0]
+    sampler, draws = Sampler(UNEVEN, 8, shared=1, popularity=popularity, seed=1), 20_000
+    counts = np.bincount([int(sampler.shared_negatives(at)[0]) for at in range(draws)], minlength=7)
+    expected = np.where(degrees > 0, degrees**popularity, 0)
+    expected *= draws / expected.sum()
+    drawn = degrees > 0
+    assert counts[~drawn].sum() == 0
+    assert (
+        (counts - expected)[drawn] ** 2 / expected[drawn]
+    ).sum() < 18.5  # the 0.999 quantile at 4 degrees of freedom
+
+
+def test_the_next_shared_negative_is_drawn_alike_from_those_that_are_left() -> None:
+    sampler, draws = Sampler(UNEVEN, 8, shared=2, popularity=1.0, seed=1), 20_000
+    found = [tuple(sampler.shared_negatives(at).tolist()) for at in range(draws)]
+    share = UNEVEN.item_degrees / UNEVEN.item_degrees.sum()
+    chances = {
+        (i, j): share[i] * share[j] / (1 - share[i]) + share[j] * share[i] / (1 - share[j])
+        for i, j in combinations([0, 1, 2, 3, 5], 2)
+    }
+    assert set(found) == set(chances)
+    chi_square = sum((found.count(two) - draws * p) ** 2 / (draws * p) for two, p in chances.items())
+    assert chi_square < 27.9  # the 0.999 quantile at 9 degrees of freedom
+
+
+def test_items_without_training_pairs_are_shared_last_and_then_alike() -> None:
+    five, six, all_of_them = (Sampler(UNEVEN, 8, shared=shared, popularity=0.3) for shared in (5, 6, 1000))
+    extra = [0, 0]
+    for position in range(400):
+        assert five.shared_negatives(position).tolist() == [0, 1, 2, 3, 5]
+        assert all_of_them.shared_negatives(position).tolist() == list(range(7))
+        (late,) = set(six.shared_negatives(position).tolist()) - {0, 1, 2, 3, 5}
+        extra[[4, 6].index(late)] += 1
+    assert min(extra) > 150  # expected 200 each
+
+
+@pytest.mark.parametrize("word", [-(2**63), -1, 0, 2**63 - 1])
+def test_times_of_the_race_are_positive_and_finite_for_every_word(word: int) -> None:
+    """Weights as far apart as they come: who is behind by its weight stays behind, whatever the words."""
+    words = torch.tensor([-(2**63) if word > 0 else 2**63 - 1, word, word])
+    weights = torch.tensor([LAST, 1e18, LAST], dtype=torch.float64)
+    assert first_of(words, weights, 1).tolist() == [1]
+
+
 @pytest.mark.parametrize("sampling", SAMPLERS)
-@pytest.mark.parametrize("shared", [None, 8])
-def test_a_batch_does_not_depend_on_the_batches_before_it(sampling: str, shared: int | None) -> None:
+@pytest.mark.parametrize(("shared", "popularity"), [(None, 0.0), (8, 0.0), (8, 0.5)])
+def test_a_batch_does_not_depend_on_the_batches_before_it(sampling: str, shared: int | None, popularity: float) -> None:
     pairs = random_pairs(0)
 
     def fresh(seed: int) -> Sampler:
-        return Sampler(pairs, 16, sampling=sampling, shared=shared, seed=seed)
+        return Sampler(pairs, 16, sampling=sampling, shared=shared, popularity=popularity, seed=seed)
 
     walked = fresh(5)
     for number in range(walked.batches_per_epoch):

@@ -47,6 +47,7 @@ def test_a_model_without_a_graph_knows_nothing_before_training(dataset: Dataset)
     "more",
     [
         {"loss": "softmax", "negatives": 16},
+        {"loss": "softmax", "negatives": 16, "popularity": 0.5},
         {"loss": "softmax", "negatives": 4096, "temperature": 0.5},
         {"loss": "bpr-hardest", "negatives": 4},
         {"loss": "directau", "uniformity": 0.5},

@@ -52,6 +52,8 @@ class TrainConfig:
     """How a GPU keeps layers and their gradients between products; sums and weights are float32 always."""
     negatives: int | None = None
     """Items a pair is compared with: its own (1, or 8 for ``bpr-hardest``), or shared for ``softmax`` (1024)."""
+    popularity: float = 0.0
+    """Shared negatives are drawn by their training pairs to this power: 0 all alike, 1 as in-batch negatives are."""
 
     def __post_init__(self) -> None:
         require_one_of("storage", self.storage, ("float32", "bfloat16"))
@@ -70,6 +72,12 @@ class TrainConfig:
         if self.objective.negatives == 0 and self.negatives:
             raise ConfigError(
                 f"negatives is {self.negatives}, but the loss {self.loss} has none; leave it out, or change the loss."
+            )
+        require_range("popularity", self.popularity, 0, 2)
+        if self.popularity and not self.objective.shared:
+            raise ConfigError(
+                f"popularity is {self.popularity:g}, but the loss {self.loss} shares no negatives in a batch; leave it "
+                "out, or set the loss to softmax."
             )
         if self.objective.negatives:
             # Shared ones are never more than there are items; a pair's own are as many rows for every pair of a batch.

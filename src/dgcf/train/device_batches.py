@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dgcf.random import bits, uniform
-from dgcf.train.sampler import Batch, Sampler
+from dgcf.train.sampler import Batch, Sampler, first_of, in_order
 
-TOP_BIT = np.uint64(1 << 63)
 LAID_OUT = 1 << 23
 """Numbers in an epoch that a CPU lays out at once, at most: 64 MiB."""
 
@@ -27,8 +26,8 @@ class Drawn(NamedTuple):
 
     ``order``: words whose order is that of the pairs, (s, n_pairs), or of each batch's users, (s, batches, n_users); or
     chances, (s, n), where a batch is larger than its users are many. ``positives``: (s, n) chances, for sampling by
-    user. ``negatives``: (s, n · per_pair) chances, or words (s, batches, n_items) of which the least name the shared
-    items.
+    user. ``negatives``: (s, n · per_pair) chances, or words (s, batches, n_items) that the shared items are
+    drawn by.
     """
 
     order: NDArray[np.int64] | NDArray[np.float64]
@@ -45,6 +44,7 @@ class DeviceBatches:
         non_items, pairs = sampler.non_items, sampler.pairs
         arrays = (sampler.pair_user, sampler.pair_item, non_items.count, non_items.keys, non_items.indptr)
         self.user, self.item, self.count, self.keys, self.indptr = (self._there(array) for array in arrays)
+        self.weights = None if sampler.weights is None else sampler.weights.to(device)
         if sampler.sampling == "user":
             self.users, self.degrees = self._there(sampler.users), self._there(pairs.user_degrees)
             self.items = self._there(pairs.indices.astype(np.int64))
@@ -57,7 +57,7 @@ class DeviceBatches:
         order: NDArray[np.int64] | NDArray[np.float64]
         if sampler.sampling == "interaction":
             words = np.stack([bits(seed, "shuffle", sampler.n_pairs, epoch) for seed in self.seeds])
-            order = _ordered(words)
+            order = in_order(words)
         else:
             whole = sampler.batch_size <= len(sampler.users)
             order = self._words("users", first, len(sampler.users)) if whole else self._chances("users", first, sizes)
@@ -85,8 +85,7 @@ class DeviceBatches:
             place = (self._there(drawn.positives) * self.degrees[users]).long()
             positives = self.items[self.indptr[users] + place]
         if sampler.shared is not None:
-            least = torch.topk(self._there(drawn.negatives), sampler.shared, dim=-1, largest=False).indices
-            return users, positives, least.sort(dim=-1).values
+            return users, positives, first_of(self._there(drawn.negatives), self.weights, sampler.shared)
         chance = self._there(drawn.negatives).view(*users.shape, sampler.per_pair)
         rank = (chance * self.count[users][..., None]).long()
         below = torch.searchsorted(self.keys, users[..., None] * (sampler.pairs.n_items + 1) + rank, right=True)
@@ -95,7 +94,7 @@ class DeviceBatches:
     def _words(self, name: str, first: int, n: int) -> NDArray[np.int64]:
         """(s, batches, n) words, of which only the order counts."""
         batches = range(first, first + self.sampler.batches_per_epoch)
-        return _ordered(np.stack([[bits(seed, name, n, batch) for batch in batches] for seed in self.seeds]))
+        return in_order(np.stack([[bits(seed, name, n, batch) for batch in batches] for seed in self.seeds]))
 
     def _chances(self, name: str, first: int, sizes: list[int]) -> NDArray[np.float64]:
         """(s, n) numbers in [0, 1), batch after batch."""
@@ -130,8 +129,3 @@ class LaidOutEpochs:
             self._parts, self.epoch = (users[0], positives[0], negatives[0]), epoch
         pairs = slice(number * self.size, (number + 1) * self.size)
         return Batch(*(part[pairs] for part in self._parts))
-
-
-def _ordered(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The same words as signed numbers in the same order."""
-    return (words ^ TOP_BIT).view(np.int64)

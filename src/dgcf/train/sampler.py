@@ -21,6 +21,9 @@ from dgcf.random import bits, permutation, uniform
 Sampling = Literal["interaction", "user"]
 SAMPLERS: tuple[Sampling, ...] = ("interaction", "user")
 Ints = NDArray[np.int64]
+TOP_BIT = np.uint64(1 << 63)
+LAST = 1e-300
+"""The weight of an item without training pairs, in place of 0: any other item comes before it in a race."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ class Sampler:
     positive"). ``user``: each batch draws its users uniformly, without repeats while there are enough, and one
     positive of each; ``n_pairs // batch_size + 1`` batches an epoch (the authors' code).
 
-    ``shared`` asks for that many distinct negatives for the whole batch in place of ``per_pair`` for each pair.
+    ``shared`` asks for that many distinct negatives for the whole batch in place of ``per_pair`` for each pair, drawn
+    with weight ``d ** popularity``, d the training pairs of an item: 0 draws all items alike, 1 as often as they would
+    be the positive of another pair. Where d is 0 and ``popularity`` is not, an item is drawn after all others only.
     A user who has every item has no negative: such users are left out, and ``skipped_users`` says how many.
     """
 
@@ -88,10 +93,12 @@ class Sampler:
         sampling: Sampling = "interaction",
         per_pair: int = 1,
         shared: int | None = None,
+        popularity: float = 0.0,
         seed: int = 0,
     ) -> None:
         self.pairs, self.batch_size, self.sampling, self.seed = pairs, batch_size, sampling, seed
         self.per_pair, self.shared = per_pair, None if shared is None else min(shared, pairs.n_items)
+        self.weights = torch.from_numpy(_weights(pairs.item_degrees, popularity)) if popularity else None
         self.non_items = NonItems(pairs)
         full = self.non_items.count == 0
         self.skipped_users = int(np.count_nonzero(full & (pairs.user_degrees > 0)))
@@ -157,11 +164,10 @@ class Sampler:
         return users, self.pairs.indices[self.pairs.indptr[users] + place.astype(np.int64)].astype(np.int64)
 
     def shared_negatives(self, position: int) -> Ints:
-        """The distinct items that a batch shares, every set of them as likely as any other, ascending."""
+        """The distinct items that a batch shares, ascending; without weights every set is as likely as any other."""
         assert self.shared is not None
-        count = self.shared
-        words = bits(self.seed, "shared-negatives", self.pairs.n_items, position)
-        return np.sort(np.argpartition(words, count - 1)[:count])
+        words = in_order(bits(self.seed, "shared-negatives", self.pairs.n_items, position))
+        return first_of(torch.from_numpy(words), self.weights, self.shared).numpy()
 
     def _hits(self, users: Ints, negatives: Ints) -> NDArray[np.bool_]:
         """(B, K): where a shared negative is one of the user's own items."""
@@ -175,3 +181,28 @@ class Sampler:
         hits = np.zeros((len(users), len(negatives)), dtype=np.bool_)
         hits[np.repeat(np.arange(len(users)), lengths)[owned >= 0], owned[owned >= 0]] = True
         return hits
+
+
+def _weights(degrees: Ints, popularity: float) -> NDArray[np.float64]:
+    """(n_items,) how much each item counts when shared negatives are drawn."""
+    return np.where(degrees > 0, degrees.astype(np.float64) ** popularity, LAST)
+
+
+def in_order(words: NDArray[np.uint64]) -> Ints:
+    """The same words as signed numbers in the same order, which is the kind that torch can sort."""
+    return (words ^ TOP_BIT).view(np.int64)
+
+
+def first_of(words: Tensor, weights: Tensor | None, count: int) -> Tensor:
+    """(…, count): the first places in a race of n, drawn by words (…, n) that are ``in_order``; ascending.
+
+    With ``weights`` (n,), place i arrives after ``−log(u) / w_i``, u in (0, 1) from its word: an exponential time, so
+    that i is the first with chance ``w_i / Σ w``, and then the next of those that are left (Efraimidis and Spirakis,
+    2006). Without weights the words themselves are the times. The same on every device: logarithms may differ there in
+    their last bit, which no two times are near enough to notice.
+    """
+    if weights is not None:
+        # 52 bits and a half, all exact in float64: never 0 and never 1, so that no time is infinite or 0.
+        chances = (words >> 12).double().add_(2.0**51 + 0.5).mul_(2.0**-52)
+        words = chances.log_().div_(-weights)
+    return torch.topk(words, count, dim=-1, largest=False, sorted=False).indices.sort(dim=-1).values

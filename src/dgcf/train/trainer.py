@@ -300,6 +300,7 @@ def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
         sampling=config.sampler,
         per_pair=1 if shared else config.n_negatives,
         shared=config.n_negatives if shared else None,
+        popularity=config.popularity,
         seed=seed,
     )
 
