@@ -187,6 +187,14 @@ def test_a_changed_dataset_setting_or_seed_is_refused_by_name(run: Run, dataset:
         assert "\n" not in str(caught.value)
 
 
+def test_a_setting_that_came_after_the_run_is_no_change_at_its_default(run: Run, dataset: Dataset) -> None:
+    settings = {key: value for key, value in run.about["settings"].items() if key != "popularity"}
+    older = replace(run, about={**run.about, "settings": settings})
+    older.refuse_changes(dataset, recipe_for(), seed=3)
+    with pytest.raises(ConfigError, match=r"popularity 0\.0 is now 0\.5"):
+        older.refuse_changes(dataset, recipe_for(loss="softmax", popularity=0.5))
+
+
 def test_a_folder_with_a_run_is_not_overwritten(run: Run, dataset: Dataset) -> None:
     with pytest.raises(ConfigError, match="holds a run already; go on with it by --resume"):
         Run.create(run.path, dataset, recipe_for(), seed=3, device="cpu")

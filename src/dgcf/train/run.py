@@ -136,7 +136,8 @@ class Run:
         now = {"model": recipe.name, **recipe.settings()} if recipe else {}
         if seed is not None:
             now["seed"] = seed
-        before = {"model": self.about["model"], "seed": self.seed, **self.about["settings"]}
+        # A setting that came with a later version than the run had its default there.
+        before = {"model": self.about["model"], "seed": self.seed, **self.recipe.settings()}
         return changes + [
             f"{key} {before.get(key)} is now {value}" for key, value in now.items() if before.get(key) != value
         ]
