@@ -80,8 +80,8 @@ class Sampler:
     positive of each; ``n_pairs // batch_size + 1`` batches an epoch (the authors' code).
 
     ``shared`` asks for that many distinct negatives for the whole batch in place of ``per_pair`` for each pair, drawn
-    with weight ``d ** popularity``, d the training pairs of an item: 0 draws all items alike, 1 the next one as
-    the positive of a random pair would be. Where d is 0 and ``popularity`` is not, an item is drawn after all others only.
+    with weight ``d ** popularity``, d the training pairs of an item: 0 draws all items alike, 1 the next one as the
+    positive of a random pair would be. Items without pairs come last, unless ``popularity`` is 0.
     A user who has every item has no negative: such users are left out, and ``skipped_users`` says how many.
     """
 
