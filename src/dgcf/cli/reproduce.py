@@ -29,7 +29,7 @@ def reproduce(
         str,
         typer.Argument(
             metavar="ID",
-            help="table1 … table4, loss-curve, layers, oscillation-diff, correlation, pattern, depth, density, "
+            help="tuning, table1 … table4, loss-curve, layers, oscillation-diff, correlation, pattern, depth, density, "
             "drop-edge, epsilon, time, theory, best, lightgcn-gowalla, or all.",
             show_default=False,
         ),

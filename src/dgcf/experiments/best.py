@@ -1,9 +1,9 @@
-"""The best settings of a study as a file that ``dgcf train --config`` takes as it is."""
+"""Settings that were found, as a file that ``dgcf train --config`` takes as it is."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -14,24 +14,40 @@ from dgcf.train import Recipe
 
 
 def write_best(folder: Path, recipe: Recipe, about: Mapping[str, Any], best: Row, trials: int) -> Path:
-    """Model, preset and every setting: what was searched first, then the rest, so that no later preset changes it."""
-    dataset, found = about["dataset"], recipe.settings()
-    rest = {name: value for name, value in found.items() if name not in best.settings and value is not None}
+    """The best settings of a study, beside its trials."""
+    dataset, path = about["dataset"], folder / BEST
     reached = f"validation {about['metric']} {best.value:.6f} at epoch {best.epoch}"
+    header = (
+        f"The best of {trials} trials of `dgcf tune` on {dataset['name']} ({dataset['fingerprint'][:12]}):",
+        f"trial {best.trial}, {reached}, seed {about['seed']}.",
+        f"Use it by: dgcf train {quote(dataset['source'])} --config {quote(str(path))}",
+    )
+    write_settings(path, recipe, best.settings, header)
+    return path
+
+
+def write_settings(path: Path, recipe: Recipe, searched: Collection[str], header: Sequence[str]) -> bool:
+    """Model, preset and every setting: what was searched first, then the rest, so that no later preset changes it.
+
+    ``header`` are the lines of its comment. False where exactly this is in the file already, which is then left alone.
+    """
+    found = recipe.settings()
+    rest = {name: value for name, value in found.items() if name not in searched and value is not None}
     lines = [
-        f"# The best of {trials} trials of `dgcf tune` on {dataset['name']} ({dataset['fingerprint'][:12]}):",
-        f"# trial {best.trial}, {reached}, seed {about['seed']}.",
-        f"# Use it by: dgcf train {quote(dataset['source'])} --config {quote(str(folder / BEST))}",
+        *(f"# {line}" for line in header),
         f"model = {_toml(recipe.name)}",
         f"preset = {_toml(recipe.preset)}",
         "",
-        *(f"{name} = {_toml(found[name])}" for name in best.settings),
+        *(f"{name} = {_toml(found[name])}" for name in searched),
         *(["", "# Not searched:"] if rest else []),
         *(f"{name} = {_toml(value)}" for name, value in rest.items()),
     ]
-    with whole_file(folder / BEST) as beside:
-        beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder / BEST
+    text = "\n".join(lines) + "\n"
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return False
+    with whole_file(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+    return True
 
 
 def _toml(value: Any) -> str:

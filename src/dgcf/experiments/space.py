@@ -25,9 +25,14 @@ def space_of(recipe: Recipe) -> Spaces:
     found = {**search_space(recipe.model), **search_space(recipe.train)}
     idle = {name for objective in OBJECTIVES.values() for name in objective.settings}
     idle -= set(recipe.train.objective.settings)
-    if recipe.model.spec() is None or not getattr(recipe.model, "drops_edges", True):
+    if not drops_edges(recipe):
         idle.add("edge_dropout")
     return {name: space for name, space in found.items() if name not in idle}
+
+
+def drops_edges(recipe: Recipe) -> bool:
+    """Whether leaving out edges has any effect: not without a graph, nor where the model does not take it."""
+    return recipe.model.spec() is not None and getattr(recipe.model, "drops_edges", True)
 
 
 def parse_space(word: str) -> tuple[str, Space]:

@@ -1,7 +1,8 @@
 """From recipes to cells: each ``recipes/reproduce/ID.toml`` is a list of grids, and a grid is a product of cells.
 
-A cell is one training (dataset, model, settings, seed) or one computed thing (statistics, edges, walks, seconds an
-epoch, a paired comparison). Trainings that are the same have the same fingerprint, whichever experiment asks for them.
+A cell is one training (dataset, model, settings, seed), one trial (a training of which validation alone is looked at,
+to decide settings) or one computed thing (statistics, edges, walks, seconds an epoch, a paired comparison). Trainings
+that are the same have the same fingerprint, whichever experiment asks for them.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ from typing import Any
 from dgcf.config import read_toml, refuse_unknown
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.experiments.reproduce.sources import Source, named, read_sources
+from dgcf.experiments.space import drops_edges
 from dgcf.train import Recipe, resolve
 from dgcf.train.presets import PRESETS
 
-# The order of the paper, which is also the order of work; `all` is every one of them.
+# First what decides settings, then the order of the paper, which is also the order of work; `all` is every one of them.
 IDS = (
+    "tuning",
     *("table1", "table2", "table3", "table4"),
     *("loss-curve", "layers", "oscillation-diff", "correlation", "pattern", "depth", "density", "drop-edge"),
     *("epsilon", "time", "theory", "best", "lightgcn-gowalla"),
 )
 FILES = ("data", "paper")
 """What lies beside the recipes of experiments and is none."""
-KINDS = ("trained", "statistics", "edges", "walks", "epochs", "comparison")
+KINDS = ("trained", "trial", "statistics", "edges", "walks", "epochs", "comparison")
 MEASURES = ("gate-histogram", "pattern", "smoothness")
+DECIDED = ("tuned", "best")
+"""What trials can decide: a model's own settings, or the best there are, whatever the model."""
 REFERENCE = "dgcf"
 """What every other model is compared with."""
 # What every trained cell has in common; a change of it makes other cells of all of them.
@@ -42,7 +47,8 @@ PROTOCOL = "best validated epoch; all items ranked; users with train and test it
 class Cell:
     """One thing to compute, by its readable ``key``, such as ``ml-1m:dgcf:paper:layers=4:seed=0``.
 
-    ``settings`` says where they come from: a preset, ``tuned`` or ``best``; ``varied`` what the grid sets over them.
+    ``settings`` says where they come from: a preset, ``tuned`` or ``best``; of a trial, what it decides. ``varied`` is
+    what the grid sets over them.
     ``recipe`` is None for what is not trained and for a cell that is ``blocked`` by a settings file not there yet.
     """
 
@@ -98,7 +104,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Part of a recipe: the product of its lists. ``set`` holds for all its cells, ``sweep`` has a list for a name."""
+    """Part of a recipe: the product of its lists. ``set`` holds for all its cells, ``sweep`` has a list for a name.
+
+    A grid of trials has ``candidates``, each laid over a preset, and ``decides`` what the best of them is used for.
+    """
 
     data: Sequence[str]
     kind: str = "trained"
@@ -108,6 +117,8 @@ class Grid:
     measures: Sequence[str] = ()
     set: Mapping[str, Any] = field(default_factory=dict)
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    decides: str = ""
+    candidates: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,13 @@ class Experiment:
     name: str
     title: str
     cells: tuple[Cell, ...]
+    notes: tuple[str, ...] = ()
+    """Sentences that are shown below it."""
+
+    @property
+    def trials(self) -> list[Cell]:
+        """Those of its cells that decide settings."""
+        return [cell for cell in self.cells if cell.kind == "trial"]
 
     def wanted(self, only: str | None = None, seeds: int | None = None) -> list[Cell]:
         """The cells that are asked for: those whose key matches ``only`` (``*`` for anything), and the first seeds."""
@@ -185,6 +203,53 @@ def _with_compared(cell: Cell, cells: Sequence[Cell]) -> Cell:
     return replace(cell, compared=tuple(map(tuple, sides)))
 
 
+def decided_file(source: Source, settings: str, model: str) -> str:
+    """Where ``tuned`` or ``best`` settings are, below the folder of recipes."""
+    return f"{source.family}/{'best' if settings == 'best' else model}.toml"
+
+
+def _settings_of(model: str) -> set[str]:
+    """The settings that have a meaning for a model."""
+    recipe = resolve(model, preset="plain")
+    idle = set() if recipe.entry.at_once or drops_edges(recipe) else {"edge_dropout", "dropout_draws"}
+    return set(recipe.settings()) - idle
+
+
+def _refuse_undecided(grid: Grid, path: Path) -> None:
+    """Trials say what they try and what for; nothing else has candidates."""
+    if grid.kind != "trial":
+        if grid.candidates or grid.decides:
+            raise ConfigError(f"a grid of {path} has candidates and is of kind {grid.kind}; only a trial has them.")
+        return
+    if grid.decides not in DECIDED:
+        raise ConfigError(f"trials of {path} decide {grid.decides!r}, expected {' or '.join(DECIDED)}.")
+    if not grid.candidates or grid.sweep or not all(isinstance(one, dict) for one in grid.candidates):
+        raise ConfigError(f"trials of {path} need candidates, a list such as [{{}}, {{ layers = 2 }}], and no sweep.")
+    if len(grid.settings) != 1 or grid.settings[0] not in PRESETS:
+        raise ConfigError(
+            f"trials of {path} are laid over {list(grid.settings)}, expected one preset ({', '.join(PRESETS)})."
+        )
+
+
+def _distinct(cells: Sequence[Cell], path: Path) -> list[Cell]:
+    """Trials that come to the same for a model are one; what decides one file is of one dataset."""
+    kept, tried, datasets = [], dict[tuple[str, str, str], Cell](), dict[str, str]()
+    for cell in cells:
+        if cell.kind == "trial":
+            if tried.setdefault((cell.source.name, cell.settings, cell.fingerprint), cell) is not cell:
+                continue
+            file = decided_file(cell.source, cell.settings, cell.model)
+            if datasets.setdefault(file, cell.source.name) != cell.source.name:
+                raise ConfigError(
+                    f"trials of {path} decide {file} on {datasets[file]} and on {cell.source.name}; choose one of them."
+                )
+        kept.append(cell)
+    keys = [cell.key for cell in tried.values()]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ConfigError(f"trials of {path} give two things the name {twice[0]}; use one preset for all of them.")
+    return kept
+
+
 class _Reader:
     """Reads recipes; what settings resolve to is worked out once for all seeds."""
 
@@ -193,12 +258,13 @@ class _Reader:
 
     def experiment(self, name: str, path: Path) -> Experiment:
         content = read_toml(path)
-        refuse_unknown(content, ("title", "grid"), str(path))
+        refuse_unknown(content, ("title", "notes", "grid"), str(path))
         grids = [self._grid(about, path) for about in content.get("grid", ())]
         if not grids or "title" not in content:
             raise ConfigError(f"{path} has no title or no [[grid]]; a recipe has both.")
-        cells = [cell for grid in grids for cell in self._cells(name, grid, path)]
-        return Experiment(name, content["title"], tuple(_with_compared(cell, cells) for cell in cells))
+        cells = _distinct([cell for grid in grids for cell in self._cells(name, grid, path)], path)
+        compared = tuple(_with_compared(cell, cells) for cell in cells)
+        return Experiment(name, content["title"], compared, tuple(content.get("notes", ())))
 
     def _grid(self, about: Mapping[str, Any], path: Path) -> Grid:
         refuse_unknown(about, [one.name for one in fields(Grid)], f"a grid of {path}")
@@ -210,11 +276,30 @@ class _Reader:
                 if word not in known:
                     hint = did_you_mean(word, known) or f"; there are {', '.join(known)}."
                     raise ConfigError(f"a grid of {path} has the {what} {word!r}{hint}")
-        if grid.kind in ("trained", "epochs", "comparison") and not (grid.models and grid.settings):
+        if grid.kind in ("trained", "trial", "epochs", "comparison") and not (grid.models and grid.settings):
             raise ConfigError(f"a grid of {path} names no models or no settings; the kind {grid.kind} needs both.")
+        _refuse_undecided(grid, path)
         return grid
 
+    def _trials(self, name: str, grid: Grid, path: Path) -> Iterator[Cell]:
+        """Every candidate for every model, less the settings which that model does not have."""
+        had = {model: _settings_of(model) for model in grid.models}
+        refuse_unknown(
+            [key for one in (grid.set, *grid.candidates) for key in one],
+            set().union(*had.values()),
+            f"a trial of {path}",
+        )
+        for data, model, candidate in product(grid.data, grid.models, grid.candidates):
+            source = named(self.sources, data, str(path))
+            own = {key: value for key, value in {**grid.set, **candidate}.items() if key in had[model]}
+            recipe = resolve(model, dataset=source.known, preset=grid.settings[0], settings=own)
+            for seed in range((grid.seeds or 1) if recipe.entry.seeded else 1):
+                yield Cell(name, "trial", source, model, grid.decides, own, seed, recipe=recipe)
+
     def _cells(self, name: str, grid: Grid, path: Path) -> Iterator[Cell]:
+        if grid.kind == "trial":
+            yield from self._trials(name, grid, path)
+            return
         points = [dict(zip(grid.sweep, values, strict=True)) for values in product(*grid.sweep.values())]
         for data, settings, model, point in product(grid.data, grid.settings or [""], grid.models or [""], points):
             source = named(self.sources, data, str(path))
@@ -245,9 +330,9 @@ class _Reader:
             return None, ""
         if settings in PRESETS:
             return resolve(model, dataset=source.known, preset=settings, settings=over), ""
-        if settings not in ("tuned", "best"):
+        if settings not in DECIDED:
             raise ConfigError(f"settings are {settings!r}, expected tuned, best or a preset ({', '.join(PRESETS)}).")
-        file = self.recipes / source.family / f"{'best' if settings == 'best' else model}.toml"
+        file = self.recipes / decided_file(source, settings, model)
         if not file.is_file():
             return None, f"there is no {file.parent.name}/{file.name} among the recipes; tune it first"
         written = read_toml(file)

@@ -20,6 +20,7 @@ from dgcf.experiments.reproduce.view import Chapter, View
 from dgcf.files import whole_file
 
 CHAPTERS: Mapping[str, Callable[[View], Chapter]] = {
+    "tuning": tables.tuning,
     "table1": tables.table1,
     "table2": tables.table2,
     "table3": tables.table3,

@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.reproduce import computing, measuring
-from dgcf.experiments.reproduce.plan import Book, Cell
+from dgcf.experiments.reproduce.choosing import settle
+from dgcf.experiments.reproduce.plan import Book, Cell, Experiment
 from dgcf.experiments.reproduce.sources import Source, obtain
 from dgcf.experiments.reproduce.store import Line, Store
 from dgcf.experiments.reproduce.training import Outcome, train_seeds
@@ -28,6 +29,11 @@ COMPUTED: Mapping[str, Callable[[Cell, Dataset], dict[str, Any]]] = {
     "edges": computing.edges_of,
     "walks": computing.walks_of,
 }
+
+TRAINED = ("trial", "trained")
+"""The kinds that are trained, in the order of work."""
+BEYOND_VALIDATION = ("test", "n_users", "curve", "groups", "gates", "measures")
+"""What a trained cell has and a trial has not."""
 
 
 class Watcher:
@@ -78,6 +84,7 @@ class Desk:
     ) -> Tally:
         """Compute what is missing of an experiment; with ``all``, of every one. Ctrl-C keeps what is finished.
 
+        What trials decide is written into the folder of recipes, before what uses it is trained.
         ``limit``: seconds after which nothing is begun any more, nor what would probably not be finished by then.
         """
         if seeds is not None and seeds < 1:
@@ -85,23 +92,34 @@ class Desk:
         pick_device(self.device)
         heard = watcher or Watcher()
         chosen = self.book.chosen(name)
-        cells = [cell for one in chosen for cell in _asked(one.wanted, only, seeds, alone=len(chosen) == 1)]
-        if not cells:
+        if not _asked(chosen, only, seeds, alone=len(chosen) == 1):
             raise ConfigError(f"no experiment has a cell {only!r}; leave --only out, or name one with its experiment.")
+        work = _Work(self, Tally(), heard, limit)
         try:
-            return _Work(self, Tally(), heard, limit).through(cells)
+            for deciding in (True, False):
+                names = [one.name for one in chosen if bool(one.trials) == deciding]
+                experiments = [work.desk.book.experiment(one) for one in names]  # the book may have changed
+                if cells := _asked(experiments, only, seeds):
+                    work.through(cells)
+                    heard.ended()
+                work.decide(experiments)
         finally:
             heard.ended()
+        return work.tally
 
 
-def _asked(wanted: Callable[..., list[Cell]], only: str | None, seeds: int | None, *, alone: bool) -> Iterable[Cell]:
-    """The cells of one experiment; among many, one may have none that match."""
-    try:
-        return wanted(only, seeds)
-    except ConfigError:
-        if alone:
-            raise
-        return []
+def _asked(
+    experiments: Iterable[Experiment], only: str | None, seeds: int | None, *, alone: bool = False
+) -> list[Cell]:
+    """The cells that are asked for; unless it is ``alone``, an experiment may have none that match."""
+    found = []
+    for experiment in experiments:
+        try:
+            found += experiment.wanted(only, seeds)
+        except ConfigError:
+            if alone:
+                raise
+    return found
 
 
 class _Work:
@@ -117,15 +135,22 @@ class _Work:
     def through(self, cells: Sequence[Cell]) -> Tally:
         todo = [cell for cell in cells if not self._known(cell)]
         self.watcher.began(len(todo), len(cells) - len(todo))
-        for group in _groups([cell for cell in todo if cell.kind == "trained"]):
-            self._begin(group, self._train)
+        for kind in TRAINED:
+            for group in _groups([cell for cell in todo if cell.kind == kind]):
+                self._begin(group, self._train)
         for cell in todo:
-            if cell.kind not in ("trained", "comparison"):
+            if cell.kind not in (*TRAINED, "comparison"):
                 self._begin([cell], self._compute)
         for cell in todo:  # last, when all that they compare is there
             if cell.kind == "comparison":
                 self._compare(cell)
         return self.tally
+
+    def decide(self, experiments: Iterable[Experiment]) -> None:
+        """Write the settings that trials have decided; what uses them is read again."""
+        trials = [cell for one in experiments for cell in one.trials]
+        if settle(self.desk.book, trials, self.index, self.watcher.note):
+            self.desk = replace(self.desk, book=Book.read(self.desk.book.recipes))
 
     # -- what need not be done --------------------------------------------------------------------------------------
 
@@ -135,13 +160,27 @@ class _Work:
             self.tally.missing[cell.key] = cell.blocked
             return True
         if self.index.find(cell) is None:
-            line = self.index.same_training(cell) if cell.kind == "trained" else None
+            line = self._taken_over(cell)
             if line is None:
                 return False
-            asked = {name: line["measures"][name] for name in cell.measures}  # the rest stays where it was measured
-            self._record(cell, {**line, **_name(cell), "measures": asked})
+            self._record(cell, line)
         self.tally.known.append(cell.key)
         return True
+
+    def _taken_over(self, cell: Cell) -> Line | None:
+        """The same training from under another name, with what this cell wants of it."""
+        if cell.kind == "trained" and (line := self.index.same_training(cell)):
+            asked = {name: line["measures"][name] for name in cell.measures}  # the rest stays where it was measured
+            return {**line, **_name(cell), "measures": asked}
+        if cell.kind != "trial":
+            return None
+        if line := self.index.same_training(cell):
+            return {**line, **_name(cell)}
+        line = self.index.same_training(replace(cell, kind="trained"))
+        if line is None or not line["validation"]:
+            return None
+        own = {name: value for name, value in line.items() if name not in BEYOND_VALIDATION}
+        return {**own, **_name(cell), "kind": cell.kind, "fingerprint": cell.fingerprint}
 
     def _late(self) -> bool:
         """Whether what is begun now would probably end too late: as long as the longest so far, and a bit more."""
@@ -155,10 +194,21 @@ class _Work:
         try:
             work(cells)
         except (DivergedError, torch.cuda.OutOfMemoryError) as problem:
+            why = str(problem).splitlines()[0]
+            self.watcher.note(f"{cells[0].key} was given up: {why}")
             done = set(self.tally.done)
-            self.tally.missing |= {cell.key: str(problem).split("\n")[0] for cell in cells if cell.key not in done}
-            self.watcher.note(f"{cells[0].key} was given up: {str(problem).splitlines()[0]}")
+            self._give_up([cell for cell in cells if cell.key not in done], why, time.monotonic() - began)
         self.longest = max(self.longest, time.monotonic() - began)
+
+    def _give_up(self, cells: Sequence[Cell], why: str, seconds: float) -> None:
+        """What cannot be trained is missing; a trial is spent, and recorded, so that it is not tried for ever."""
+        for cell in cells:
+            if cell.kind == "trial":
+                record = {"seconds": round(seconds / len(cells), 3), "validation": None, "reason": why}
+                self._record(cell, self._line(cell, self._dataset(cell), record))
+                self.tally.done.append(cell.key)
+            else:
+                self.tally.missing[cell.key] = why
 
     # -- what is done -----------------------------------------------------------------------------------------------
 
@@ -170,11 +220,16 @@ class _Work:
         for cell in cells:
             by_seed.setdefault(cell.seed or 0, []).append(cell)
         dataset = self._dataset(first)
-        examiner = measuring.Examiner.of(dataset)
         validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
+        if first.kind == "trial":
+            if validate is None:
+                raise ConfigError(f"{first.key} decides on validation, and {first.source.name} has none; leave it out.")
+            examiner = None  # test decides nothing
+        else:
+            examiner = measuring.Examiner.of(dataset)
         for outcome in train_seeds(dataset, recipe, list(by_seed), self.desk.device, validate):
             same = by_seed[outcome.seed]
-            record = self._measured(same[0], outcome, examiner)
+            record = _trained(outcome) if examiner is None else self._measured(same[0], outcome, examiner)
             for cell in same:  # more than one where two names stand for one training
                 self._record(cell, self._line(cell, dataset, record))
                 self.tally.done.append(cell.key)
@@ -186,6 +241,7 @@ class _Work:
         asked = self.desk.book.measures.get(cell.fingerprint, ())
         return {
             **_trained(outcome),
+            "curve": outcome.curve.to_dict(),
             "test": measuring.test_record(tested),
             "n_users": tested["train"].users_evaluated,
             "groups": measuring.group_record(tested),
@@ -275,7 +331,6 @@ def _trained(outcome: Outcome) -> dict[str, Any]:
         "best_epoch": trained.best_epoch,
         "reason": trained.reason,
         "validation": {name: round(value, 8) for name, value in curve.best.items()},
-        "curve": curve.to_dict(),
     }
 
 
@@ -285,6 +340,9 @@ def told(line: Mapping[str, Any]) -> str:
     if line["kind"] == "trained":
         test = line["test"]["train"]
         words.append(f"recall@20 {test['recall@20']:.4f}  ndcg@20 {test['ndcg@20']:.4f}  epoch {line['best_epoch']}")
+    if line["kind"] == "trial" and line["validation"]:
+        metric = line["settings"].get("metric", measuring.METRICS[0])
+        words.append(f"validation {metric} {line['validation'][metric]:.4f}  epoch {line['best_epoch']}")
     return "  ".join([*words, f"{line['seconds']:.1f} s"])
 
 

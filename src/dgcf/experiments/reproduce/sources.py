@@ -14,7 +14,7 @@ from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError, did_you_mean
 
-KEYS = ("title", "known", "family", "seeds", "splits", "carve", "fingerprints")
+KEYS = ("title", "known", "family", "seeds", "splits", "carve", "settings_of", "fingerprints")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Source:
     ``family`` is its name in the paper's tables and its folder of tuned settings in ``recipes``; ``seeds`` how often a
     model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20 within each user, by that many seeds,
     and a training with seed s is on split s. ``carve`` is the share of each user's training pairs that becomes the
-    validation part.
+    validation part. ``settings_of`` names the dataset whose trials decide for this one too, which has no validation
+    part itself: it is trained for as many epochs as were best there.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Source:
     fingerprints: tuple[str, ...]
     splits: int = 0
     carve: float = 0.0
+    settings_of: str = ""
 
     def variant(self, seed: int) -> int:
         """Which of the splits a seed trains on: its own, or the only one."""
@@ -63,6 +65,15 @@ def read_sources(recipes: Path) -> dict[str, Source]:
             raise ConfigError(f"{path} has {name} = {about!r} outside any dataset; write it below a [name].")
         refuse_unknown(about, KEYS, f"dataset {name} of {path}")
         found[name] = _source(name, about, path)
+    for source in found.values():
+        if (
+            source.settings_of
+            and named(found, source.settings_of, f"{path}, in {source.name},").family == source.family
+        ):
+            raise ConfigError(
+                f"dataset {source.name} of {path} takes the settings of {source.settings_of}, which is of the same "
+                "family, so that both would be one file; give it a family of its own."
+            )
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from dgcf.evaluate.significance import holm, t_test
 from dgcf.experiments.report import Cell, Table
+from dgcf.experiments.reproduce.choosing import Decision, decisions
 from dgcf.experiments.reproduce.measuring import METRICS
 from dgcf.experiments.reproduce.plan import REFERENCE
 from dgcf.experiments.reproduce.view import (
@@ -35,6 +36,43 @@ PROTOCOL = (
     "Test split, all items ranked, the best epoch chosen on validation; train items masked unless said. Mean ± sample "
     "deviation over seeds; differences are ours less the paper's."
 )
+
+
+# -- tuning ----------------------------------------------------------------------------------------------------------
+
+
+def tuning(view: View) -> Chapter:
+    """What was tried for each model, and what won."""
+    tables, notes = [], list(view.experiment.notes)
+    found = decisions(view.experiment.trials, view.index)
+    for source in dict.fromkeys(one.source for one in found):
+        own = [one for one in found if one.source == source]
+        metric = own[0].candidates[0].recipe.train.metric
+        header = ("file", "model", "what won", "candidates", f"validation {metric}", "epoch", "seconds in all")
+        tables.append((source.title, Table(header, tuple(map(_decided, own)), 3)))
+    for line in view.lines("trial"):
+        if not line["validation"]:
+            notes.append(f"Failed: {line['key']} ({line['reason']})")
+    told = (
+        "Chosen on validation alone, the same candidates for every model, each laid over the paper's settings and less "
+        "what the model does not have; those that then coincide are one. Of several seeds the mean decides."
+    )
+    return Chapter(tables, [told, *notes, *hardware_note(view.recorded)])
+
+
+def _decided(decision: Decision) -> tuple[Cell, ...]:
+    tried, winner = decision.candidates, decision.winner
+    done = sum(one.recorded for one in tried)
+    seconds = sum(line["seconds"] for one in tried for line in one.lines)
+    count = f"{done}" if done == len(tried) else f"{done} of {len(tried)}"
+    if winner is None:
+        models = ", ".join(dict.fromkeys(one.recipe.name for one in tried))
+        return (*words(decision.file, models, MISSING, count, MISSING, MISSING), number(seconds, ",.0f"))
+    varied = winner.cells[0].varied
+    changed = ", ".join(f"{name} {value}" for name, value in varied.items()) or f"the {winner.recipe.preset} preset"
+    epochs = ", ".join(map(str, winner.epochs))
+    value = number(winner.value)
+    return (*words(decision.file, winner.recipe.name, changed, count), value, *words(epochs), number(seconds, ",.0f"))
 
 
 # -- Table 1 ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,357 @@
+"""Trials decide settings: on validation alone, once each, whatever fails, and what they decide is trained."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgcf.config import read_toml
+from dgcf.data import load
+from dgcf.data.dataset import Dataset
+from dgcf.data.pairs import Pairs
+from dgcf.errors import ConfigError
+from dgcf.experiments.reproduce.choosing import decisions, settle
+from dgcf.experiments.reproduce.plan import Book
+from dgcf.experiments.reproduce.render import render, views
+from dgcf.experiments.reproduce.running import Watcher
+from dgcf.experiments.reproduce.store import Store
+from dgcf.train import Recipe, resolve
+from tests.conftest import PROJECT
+from tests.experiments.reproducing import QUICK, Place, place
+
+LOOP = "epochs = 4, evaluate_every = 2, dim = 8, batch_size = 256"
+TUNING = f"""
+title = "Tuning"
+notes = ["Another one was tuned elsewhere."]
+[[grid]]
+kind = "trial"
+decides = "tuned"
+data = ["small"]
+models = ["bpr-mf", "lightgcn"]
+settings = ["paper"]
+set = {{ {LOOP} }}
+candidates = [{{}}, {{ learning_rate = 0.05 }}, {{ layers = 1, edge_dropout = 0.3 }}, {{ learning_rate = 1e-6 }}]
+"""
+BEST = f"""
+[[grid]]
+kind = "trial"
+decides = "best"
+data = ["small"]
+models = ["dgcf"]
+settings = ["paper"]
+seeds = 2
+set = {{ {QUICK} }}
+candidates = [{{ layers = 1 }}, {{ layers = 2, learning_rate = 0.02 }}]
+"""
+FIRST = """
+title = "What is trained with what was found"
+[[grid]]
+data = ["small"]
+models = ["bpr-mf", "lightgcn"]
+settings = ["tuned"]
+"""
+
+
+class Notes(Watcher):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Place:
+    return place(tmp_path, tuning=TUNING, table1=FIRST)
+
+
+def recipe_of(made: Place, file: str) -> dict[str, Any]:
+    return read_toml(made.root / "recipes" / file)
+
+
+def resolved(written: dict[str, Any]) -> Recipe:
+    """What a file of settings comes to."""
+    return resolve(written.pop("model"), preset=written.pop("preset"), settings=written)
+
+
+def replaced(made: Place, **parts: Pairs) -> Dataset:
+    """The dataset with other parts, in the place of the old one."""
+    before = load(made.root / "data" / "small")
+    after = replace(before, **parts)
+    after.save(made.root / "data" / "small", overwrite=True)
+    path = made.root / "recipes" / "reproduce" / "data.toml"
+    path.write_text(path.read_text().replace(before.fingerprint, after.fingerprint))
+    return after
+
+
+# -- what is tried ----------------------------------------------------------------------------------------------------
+
+
+def test_every_model_has_the_candidates_that_mean_something_for_it(small: Place) -> None:
+    keys = [cell.key for cell in small.book.experiment("tuning").cells]
+    loop = LOOP.replace(" = ", "=").replace(", ", ":")
+    assert keys == [
+        f"small:trial:bpr-mf:tuned:{loop}:seed=0",
+        f"small:trial:bpr-mf:tuned:{loop}:learning_rate=0.05:seed=0",
+        f"small:trial:bpr-mf:tuned:{loop}:learning_rate=1e-06:seed=0",
+        f"small:trial:lightgcn:tuned:{loop}:seed=0",
+        f"small:trial:lightgcn:tuned:{loop}:learning_rate=0.05:seed=0",
+        f"small:trial:lightgcn:tuned:{loop}:layers=1:edge_dropout=0.3:seed=0",
+        f"small:trial:lightgcn:tuned:{loop}:learning_rate=1e-06:seed=0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (('decides = "tuned"\n', ""), "decide '', expected tuned or best"),
+        (('["paper"]', '["paper", "plain"]'), r"laid over \['paper', 'plain'\], expected one preset"),
+        (("layers = 1,", "layer = 1,"), "did you mean 'layers'"),
+        (("candidates = [{}, ", "candidates = [3, "), "need candidates"),
+        (('kind = "trial"\n', ""), "only a trial has them"),
+        (('models = ["bpr-mf", "lightgcn"]\n', ""), "names no models or no settings"),
+    ],
+    ids=str,
+)
+def test_a_slip_among_trials_is_one_sentence(small: Place, change: tuple[str, str], sentence: str) -> None:
+    small.write("tuning", TUNING.replace(*change))
+    with pytest.raises(ConfigError, match=sentence):
+        Book.read(small.root / "recipes")
+
+
+def test_two_datasets_do_not_decide_one_file(small: Place) -> None:
+    path = small.root / "recipes" / "reproduce" / "data.toml"
+    path.write_text(path.read_text() + path.read_text().replace("[small]", "[other]"))
+    small.write("tuning", TUNING.replace('data = ["small"]', 'data = ["small", "other"]'))
+    with pytest.raises(ConfigError, match=r"decide small/bpr-mf\.toml on small and on other"):
+        Book.read(small.root / "recipes")
+
+
+# -- what is decided --------------------------------------------------------------------------------------------------
+
+
+def test_the_winner_of_validation_is_written_and_trained(small: Place) -> None:
+    assert small.desk.run("table1").done == []  # nothing is decided yet
+    tally = small.desk.run("all", seeds=1)
+    assert tally.missing == {}
+    assert len(tally.done) == 7 + 2
+    for model in ("bpr-mf", "lightgcn"):
+        lines = [line for line in small.lines("tuning") if line["label"] == model]
+        best = max(lines, key=lambda line: line["validation"]["recall@20"])
+        written = recipe_of(small, f"small/{model}.toml")
+        assert (written.pop("model"), written.pop("preset")) == (model, "paper")
+        assert {name: value for name, value in best["settings"].items() if value is not None} == written
+        assert written["learning_rate"] == 0.05
+        (trained,) = (line for line in small.lines("table1") if line["label"] == model)
+        assert trained["settings"] == best["settings"]
+        assert trained["validation"] == best["validation"]
+        text = (small.root / "recipes" / "small" / f"{model}.toml").read_text()
+        assert f"The best of {len(lines)} candidates of `dgcf reproduce tuning` on small" in text
+        assert f"validation recall@20 {best['validation']['recall@20']:.6f} at epoch {best['best_epoch']}, " in text
+        assert f"Use it by: dgcf train planted --config recipes/small/{model}.toml" in text
+
+
+def test_test_is_never_looked_at(small: Place) -> None:
+    small.desk.run("tuning")
+    for line in small.lines("tuning"):
+        assert {"test", "groups", "n_users", "measures"}.isdisjoint(line)
+        assert line["validation"]["recall@20"] > 0
+    assert not (small.store.folder / "users").exists()
+    other = place(small.root / "other", tuning=TUNING)
+    before = load(other.root / "data" / "small")
+    drawn = np.random.default_rng(0)
+    rows = np.arange(before.n_users, dtype=np.int32)
+    items = drawn.integers(before.n_items, size=before.n_users, dtype=np.int32)
+    after = replaced(other, test=Pairs.from_indices(rows, items, before.n_users, before.n_items))
+    assert after.fingerprint != before.fingerprint
+    other.desk.run("tuning")
+    for one, two in zip(small.lines("tuning"), other.lines("tuning"), strict=True):
+        assert (one["key"], one["validation"], one["best_epoch"]) == (two["key"], two["validation"], two["best_epoch"])
+    for model in ("bpr-mf", "lightgcn"):
+        assert recipe_of(small, f"small/{model}.toml") == recipe_of(other, f"small/{model}.toml")
+
+
+def test_the_mean_over_the_seeds_decides_the_best(tmp_path: Path) -> None:
+    made = place(tmp_path, tuning=f'title = "T"\n{BEST}')
+    made.desk.run("tuning", seeds=1)
+    assert not (tmp_path / "recipes" / "small").exists()  # two of four trials say nothing yet
+    made.desk.run("tuning")
+    means: dict[int, float] = {}
+    for line in made.lines("tuning"):
+        means[line["varied"]["layers"]] = means.get(line["varied"]["layers"], 0) + line["validation"]["recall@20"] / 2
+    written = recipe_of(made, "small/best.toml")
+    assert written["layers"] == max(means, key=lambda layers: means[layers])
+    text = (tmp_path / "recipes" / "small" / "best.toml").read_text()
+    assert f"mean validation recall@20 {max(means.values()):.6f} at epoch " in text
+    assert "seed 0, 1." in text
+    made.write("best", 'title = "B"\n[[grid]]\ndata = ["small"]\nmodels = ["dgcf"]\nsettings = ["best"]\n')
+    assert made.desk.run("best", seeds=1).missing == {}
+
+
+def test_nothing_is_tried_twice_and_a_lost_file_comes_back(small: Place) -> None:
+    first = small.desk.run("tuning", only="bpr-mf")
+    assert [path.name for path in (small.root / "recipes" / "small").iterdir()] == ["bpr-mf.toml"]
+    again = small.desk.run("tuning")
+    assert again.known == first.done
+    assert len(again.done) == 4
+    stamps = {path: path.stat().st_mtime_ns for path in (small.root / "recipes" / "small").iterdir()}
+    lost = small.root / "recipes" / "small" / "bpr-mf.toml"
+    text = lost.read_text()
+    lost.unlink()
+    notes = Notes()
+    assert small.desk.run("tuning", watcher=notes).done == []
+    assert notes.told == [f"{lost} is written."]
+    assert lost.read_text() == text
+    kept = small.root / "recipes" / "small" / "lightgcn.toml"
+    assert kept.stat().st_mtime_ns == stamps[kept]
+
+
+def test_a_trial_takes_the_validation_of_the_same_training(small: Place) -> None:
+    text = f'title = "P"\n[[grid]]\ndata = ["small"]\nmodels = ["lightgcn"]\nsettings = ["paper"]\nset = {{ {LOOP} }}\n'
+    small.write("table1", text)
+    small.desk.run("table1", seeds=1)
+    (trained,) = small.lines("table1")
+    tally = small.desk.run("tuning", only="lightgcn")
+    (known,) = tally.known
+    (line,) = (line for line in small.lines("tuning") if line["key"] == known)
+    assert line["validation"] == trained["validation"]
+    assert set(line) == {*small.lines("tuning")[-1]}
+    small.store.path("table1").unlink()
+    small.store.path("tuning").unlink()
+    small.desk.run("tuning", only="lightgcn")
+    (anew,) = (line for line in small.lines("tuning") if line["key"] == known)
+    for name in ("validation", "best_epoch", "epochs", "reason", "fingerprint", "settings"):
+        assert anew[name] == line[name]
+
+
+def test_what_cannot_be_trained_is_spent_and_never_wins(tmp_path: Path) -> None:
+    diverges = "{ layers = 60, learning_rate = 10.0 }"
+    text = f"""
+title = "T"
+[[grid]]
+kind = "trial"
+decides = "tuned"
+data = ["small"]
+models = ["dgcf-chp"]
+settings = ["paper"]
+set = {{ {QUICK} }}
+candidates = [{diverges}, {{ layers = 1 }}]
+"""
+    made = place(tmp_path, tuning=text)
+    tally = made.desk.run("tuning")
+    assert (len(tally.done), tally.missing) == (2, {})
+    failed, trained = made.lines("tuning")
+    assert (failed["validation"], trained["varied"]["layers"]) == (None, 1)
+    assert "is not finite in epoch" in failed["reason"]
+    assert recipe_of(made, "small/dgcf-chp.toml")["layers"] == 1
+    assert made.desk.run("tuning").done == []
+    made.write("tuning", text.replace(", { layers = 1 }", ""))
+    (tmp_path / "recipes" / "small" / "dgcf-chp.toml").unlink()
+    notes = Notes()
+    made.desk.run("tuning", watcher=notes)
+    (sentence,) = notes.told
+    assert sentence.startswith("none of the 1 candidates for small/dgcf-chp.toml could be trained")
+    assert not (tmp_path / "recipes" / "small" / "dgcf-chp.toml").exists()
+
+
+def test_without_validation_nothing_can_be_decided(small: Place) -> None:
+    before = load(small.root / "data" / "small")
+    nothing = np.array([], dtype=np.int32)
+    replaced(small, validation=Pairs.from_indices(nothing, nothing, before.n_users, before.n_items))
+    with pytest.raises(ConfigError, match="decides on validation, and small has none"):
+        small.desk.run("tuning")
+
+
+# -- a dataset without validation -------------------------------------------------------------------------------------
+
+
+def test_a_dataset_without_validation_takes_settings_and_epochs(small: Place) -> None:
+    carved = load(small.root / "data" / "small")
+    nothing = Pairs.from_indices(*(np.array([], dtype=np.int32),) * 2, carved.n_users, carved.n_items)
+    whole = replace(carved, train=carved.train.union(carved.validation), validation=nothing)
+    whole.save(small.root / "data" / "whole")
+    path = small.root / "recipes" / "reproduce" / "data.toml"
+    about = f'title = "W"\nknown = "planted"\nfamily = "whole"\nseeds = 1\nfingerprints = ["{whole.fingerprint}"]\n'
+    path.write_text(path.read_text() + f'[whole]\n{about}settings_of = "small"\n')
+    small.write("table1", FIRST.replace('"small"', '"small", "whole"'))
+    assert small.desk.run("all", only="bpr-mf", seeds=1).missing == {}
+    found, fixed = recipe_of(small, "small/bpr-mf.toml"), recipe_of(small, "whole/bpr-mf.toml")
+    best, trained, without = (
+        next(line for line in lines if line["data"]["name"] == name and line["settings"]["learning_rate"] == 0.05)
+        for name, lines in (
+            ("small", small.lines("tuning")),
+            *((one, small.lines("table1")) for one in ("small", "whole")),
+        )
+    )
+    assert {**found, "epochs": best["best_epoch"], "min_epochs": 0, "patience": 0} == fixed
+    assert trained["best_epoch"] == best["best_epoch"] == without["epochs"]
+    assert without["validation"] == {}
+    assert "without validation" in (small.root / "recipes" / "whole" / "bpr-mf.toml").read_text()
+    path.write_text(path.read_text().replace('settings_of = "small"', 'settings_of = "smal"'))
+    with pytest.raises(ConfigError, match="did you mean 'small'"):
+        Book.read(small.root / "recipes")
+    path.write_text(
+        path.read_text().replace('settings_of = "smal"', 'settings_of = "small"').replace('"whole"', '"small"')
+    )
+    with pytest.raises(ConfigError, match="give it a family of its own"):
+        Book.read(small.root / "recipes")
+
+
+# -- a bare machine, and what is shown --------------------------------------------------------------------------------
+
+
+def test_tuning_needs_nothing_but_numpy_scipy_torch_and_safetensors(small: Place) -> None:
+    script = f"""
+        import sys
+        for name in ("duckdb", "pydantic", "typer", "rich", "pandas", "matplotlib", "optuna", "implicit"):
+            sys.modules[name] = None
+        from dgcf.experiments.reproduce.__main__ import main
+        sys.exit(main(["tuning", "--only", "small:*:bpr-mf:*", *{small.words!r}]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["done"]) == 3
+    assert "bpr-mf.toml is written." in done.stderr
+    assert "validation recall@20 0." in done.stderr
+    assert resolved(recipe_of(small, "small/bpr-mf.toml")).train.learning_rate == 0.05
+
+
+def test_the_page_says_what_was_tried_and_what_won(small: Place, tmp_path: Path) -> None:
+    small.write("paper", "")
+    small.desk.run("tuning", only="bpr-mf")
+    (view,) = views(small.book, small.store, "tuning")
+    text = render(view, tmp_path)[0].read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[0:7] == "| small"
+    ]
+    loop = LOOP.replace(" = ", " ").replace("_", r"\_")
+    assert rows[0][:4] == ["small/bpr-mf.toml", "bpr-mf", f"{loop}, learning\\_rate 0.05", "3"]
+    best = max(line["validation"]["recall@20"] for line in small.lines("tuning"))
+    assert rows[0][4] == f"{best:.4f}"
+    assert rows[1][:6] == ["small/lightgcn.toml", "lightgcn", "–", "0 of 4", "–", "–"]
+    assert "- Another one was tuned elsewhere." in text
+
+
+# -- the recorded trials ----------------------------------------------------------------------------------------------
+
+
+def test_the_recipes_are_what_the_recorded_trials_decide(tmp_path: Path) -> None:
+    """Those that are decided, written anew, are the same files."""
+    book, store = Book.read(PROJECT / "recipes"), Store(PROJECT / "results")
+    trials, index = book.experiment("tuning").trials, store.index(["tuning"])
+    decided = [one for one in decisions(trials, index) if one.winner]
+    for path in settle(replace(book, recipes=tmp_path), trials, index, lambda _: None):
+        committed = PROJECT / "recipes" / path.relative_to(tmp_path)
+        assert path.read_text().splitlines()[:2] == committed.read_text().splitlines()[:2]
+        found, kept = read_toml(path), read_toml(committed)
+        assert resolved(found) == resolved(kept)
+    assert all((tmp_path / one.file).is_file() for one in decided)
