@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from dgcf.graph.gpustack import BatchNodes
 
 
+TABLE = 1 << 31
+"""Bytes of the table that says at once whether a user has an item; beyond them it is searched among the pairs."""
+
+
 class Lane(Protocol):
     """What is needed of a training: a trainer is one."""
 
@@ -55,6 +59,10 @@ class Scorer:
         if sampler.shared is not None:
             known = pairs.user_idx * pairs.n_items + pairs.indices
             self.known = torch.from_numpy(known.astype(np.int64)).to(device)
+            self.table: Tensor | None = None
+            if self.n_users * self.n_items <= TABLE:
+                self.table = torch.zeros(self.n_users * self.n_items, dtype=torch.bool, device=device)
+                self.table[self.known] = True
 
     def value(self, rows: Tensor, nodes: Tensor, size: int) -> Tensor:
         """A scalar; ``rows`` (R, dim) are those of ``nodes`` (R,): the users, the positives, the negatives."""
@@ -62,9 +70,15 @@ class Scorer:
         if not self.config.objective.shared:
             own = negatives.view(size, self.sampler.per_pair, rows.shape[1])
             return self.config.score(users, positives, own)
-        pair = nodes[:size, None] * self.n_items + (nodes[2 * size :] - self.n_users)
+        hits = self._hits(nodes[:size, None] * self.n_items + (nodes[2 * size :] - self.n_users))
+        return self.config.score(users, positives, negatives, hits)
+
+    def _hits(self, pair: Tensor) -> Tensor:
+        """Where ``user · n_items + item`` is a training pair."""
+        if self.table is not None:
+            return self.table[pair]
         place = torch.searchsorted(self.known, pair).clamp_max(len(self.known) - 1)
-        return self.config.score(users, positives, negatives, hits=self.known[place] == pair)
+        return self.known[place] == pair
 
 
 class StackLanes:
