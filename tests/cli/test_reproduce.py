@@ -91,7 +91,7 @@ def test_refusals(project: Path, words: tuple[str, ...], sentence: str) -> None:
 def test_outside_the_project_it_says_where_to_go(tmp_path: Path) -> None:
     done = invoke(tmp_path, "table3")
     assert done.exit_code == 1
-    assert "run it in the project's folder" in done.stderr
+    assert "run it in the project's folder, or name that with --project." in done.stderr
 
 
 def test_missing_data_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

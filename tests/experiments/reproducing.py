@@ -34,7 +34,7 @@ title = "The second, which wants more of the same training"
 data = ["small"]
 models = ["dgcf"]
 settings = ["paper"]
-measures = ["gate-histogram", "pattern", "smoothness"]
+measures = ["curve", "groups", "gates", "gate-histogram", "pattern", "smoothness"]
 set = {{ {QUICK} }}
 sweep = {{ layers = [2] }}
 """,

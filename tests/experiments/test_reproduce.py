@@ -64,15 +64,17 @@ def test_a_cell_says_everything_and_is_what_training_gives(small: Place) -> None
     assert line["epochs"] == trained.epochs == 4
     assert {*line["test"]} == {"train", "train+validation"}
     assert line["test"]["train"]["recall@20"] < line["test"]["train+validation"]["recall@20"]
-    assert line["curve"]["epochs"] == [2, 4]
-    assert max(line["curve"]["validation"]) == pytest.approx(line["validation"]["recall@20"], abs=1e-6)
-    assert line["n_users"] == sum(group["users"] for group in line["groups"])
     assert set(line["hardware"]) == {"device", "cpu", "cores", "torch"}
     # layers=2 is wanted by the second experiment as well, with more measured
-    assert set(line["measures"]) == {"gate-histogram", "pattern", "smoothness"}
-    counts = np.array(line["measures"]["gate-histogram"]["users"]["counts"])
+    measures = line["measures"]
+    assert set(measures) == {"curve", "groups", "gates", "gate-histogram", "pattern", "smoothness"}
+    assert measures["curve"]["epochs"] == [2, 4]
+    assert max(measures["curve"]["validation"]) == pytest.approx(line["validation"]["recall@20"], abs=1e-6)
+    assert line["n_users"] == sum(group["users"] for group in measures["groups"])
+    assert len(measures["gates"]["layers"]) == 2
+    counts = np.array(measures["gate-histogram"]["users"]["counts"])
     assert counts.sum() == np.count_nonzero(dataset.train.user_degrees)
-    patch = np.array(line["measures"]["pattern"]["layers"])
+    patch = np.array(measures["pattern"]["layers"])
     assert patch.shape == (2, 30, 30)
     assert patch.max() == 1
 
@@ -436,6 +438,8 @@ def test_the_four_statements_hold_in_the_recorded_walks() -> None:
             assert walk["limit_error"] < 1e-6
             assert walk["within_bound"]
             assert (walk["gap_limit_exact"] > 0.1) == (name == "L")
+        assert abs(walks["L+I"]["flip_per_step"]) < 1e-6
+        assert walks["L+Lc"]["flip_per_step"] < walks["A+I"]["flip_per_step"] < 1
         assert walks["L"]["condition"] == pytest.approx(walks["L"]["gap_limit_exact"] / 2)
 
 

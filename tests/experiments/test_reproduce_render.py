@@ -17,7 +17,7 @@ from dgcf.errors import DataError
 from dgcf.experiments.reproduce.measuring import BINS, METRICS, PATCH
 from dgcf.experiments.reproduce.pages import REPORT
 from dgcf.experiments.reproduce.plan import IDS, Book, Cell
-from dgcf.experiments.reproduce.render import CHAPTERS, fill, page_blocks, render, views
+from dgcf.experiments.reproduce.render import CHAPTERS, fill, page_blocks, recorded_note, render, views
 from dgcf.experiments.reproduce.store import Store
 from dgcf.experiments.reproduce.summary import readme_block
 from tests.conftest import PROJECT
@@ -59,10 +59,10 @@ def invented(cell: Cell) -> dict[str, Any]:
         "validation": test,
         "epochs": 10,
         "best_epoch": 5,
-        "curve": {"epochs": [5, 10], "loss": [0.5, 0.4], "validation": [0.2, 0.1]},
-        "groups": [{"at_most": most, "users": 9, **test} for most in PAPER["density"]["bounds"]],
-        "gates": {"users": 0.6, "items": 0.8, "layers": [{"users": 0.6, "items": 0.8}] * LAYERS},
         "measures": {
+            "curve": {"epochs": [5, 10], "loss": [0.5, 0.4], "validation": [0.2, 0.1]},
+            "groups": [{"at_most": most, "users": 9, **test} for most in PAPER["density"]["bounds"]],
+            "gates": {"users": 0.6, "items": 0.8, "layers": [{"users": 0.6, "items": 0.8}] * LAYERS},
             "gate-histogram": {"users": histogram, "items": histogram},
             "pattern": {"rule": "some nodes", "layers": [np.eye(PATCH).tolist()] * LAYERS},
             "smoothness": {"users": 100.0, "items": 200.0},
@@ -143,7 +143,8 @@ def test_without_results_every_cell_is_named_as_missing(name: str, book: Book, t
     files = render(view, tmp_path)
     assert [path.suffix for path in files] == [".md", ".tex"]
     text = files[0].read_text()
-    assert f"Missing: {len(experiment.cells)} of {len(experiment.cells)} cells: " in text
+    cells = len(experiment.cells)
+    assert f"Missing: {cells} of {cells} cell{'s' * (cells > 1)}: " in text
     assert experiment.cells[0].key.replace("_", r"\_") in text
 
 
@@ -175,6 +176,31 @@ def test_a_missing_cell_is_named_and_its_mean_is_of_the_rest(book: Book, full: S
     spread = view.spread("recall@20", model="dgcf", layers=3)
     assert spread is not None
     assert spread.mean == pytest.approx(0.31 + 3e-4 + 0.0015)
+
+
+def test_a_lone_value_is_not_the_best_of_anything(book: Book, full: Store, tmp_path: Path) -> None:
+    (view,) = views(book, full, "table1")
+    text = render(view, tmp_path)[0].read_text()
+    alone = text.split("**ML1M: the authors' code, read literally**")[1].split("\n\n")[1]
+    assert "0.3120 ± 0.0016" in alone
+    assert "**" not in alone
+
+
+def test_one_is_not_written_as_many(book: Book, full: Store, tmp_path: Path) -> None:
+    for name in IDS:
+        (view,) = views(book, full, name)
+        for path in render(view, tmp_path)[:2]:
+            assert re.findall(r"(?<![\d.,])1 [a-z]+s\b", path.read_text()) == [], path
+
+
+def test_the_report_says_how_much_is_recorded_until_all_is(book: Book, full: Store, tmp_path: Path) -> None:
+    assert recorded_note(views(book, full, "all")) == ""
+    cells = sum(len(one.cells) for one in book.experiments.values())
+    full_but_one = Store(tmp_path)
+    for name in book.experiments:
+        lines = full.lines(name)[: -1 if name == "theory" else None]
+        full_but_one.path(name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert recorded_note(views(book, full_but_one, "all")).startswith(f"{cells - 1:,} of {cells:,} cells are recorded")
 
 
 def test_a_result_of_other_settings_is_missing(book: Book, full: Store, tmp_path: Path) -> None:
@@ -231,10 +257,11 @@ def test_the_report_and_the_readme_are_what_the_results_say(book: Book) -> None:
     shown = views(book, Store(PROJECT / "results"), "all")
     report, readme = (PROJECT / REPORT).read_text(), (PROJECT / "README.md").read_text()
     blocks = page_blocks(shown)
-    assert re.findall(r"<!-- generated: (\S+) -->", report) == list(IDS)
+    assert re.findall(r"<!-- generated: (\S+) -->", report) == ["recorded", *IDS]
+    blocks["recorded"] = recorded_note(shown)
     assert fill(report, blocks, REPORT) == report
     assert fill(readme, {"results": readme_block(shown)}, "README.md") == readme
     assert "<!-- generated: results -->" in readme
-    for name, text in blocks.items():
+    for name, text in page_blocks(shown).items():
         stored = (PROJECT / "docs" / "reproduction" / f"{name}.md").read_text()
         assert stored.partition("\n\n")[2] == text.replace("](reproduction/", "](")

@@ -73,7 +73,7 @@ def reproduce(
     _refuse_together(render, {"--seeds": seeds, "--only": only, "--prepare": prepare})
     if data_home is not None:
         _look_for_data_in(data_home)
-    book, store = Book.read(project / "recipes"), Store(project / "results")
+    book, store = Book.read(project / "recipes", "name that with --project"), Store(project / "results")
     if prepare is not None:
         _prepare(book, experiment, prepare, as_json)
     elif render:
@@ -126,7 +126,7 @@ def _watcher() -> Watcher:
 
 
 def _tell(tally: Tally) -> None:
-    out.print(f"{len(tally.done)} cells computed, {len(tally.known)} recorded before, {len(tally.missing)} missing")
+    out.print(f"cells: {len(tally.done)} computed, {len(tally.known)} recorded before, {len(tally.missing)} missing")
     _tell_missing(tally.missing)
 
 

@@ -14,7 +14,7 @@ class Lines(Watcher):
     """For pipes and logs."""
 
     def began(self, todo: int, known: int) -> None:
-        say(f"{known} cells are recorded, {todo} are to be computed.")
+        say(f"cells: {known} recorded, {todo} to compute")
 
     def note(self, text: str) -> None:
         say(text)

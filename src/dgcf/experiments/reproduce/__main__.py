@@ -19,7 +19,7 @@ class Lines(Watcher):
     """A line of text for everything that happens."""
 
     def began(self, todo: int, known: int) -> None:
-        self.note(f"{known} cells are recorded, {todo} are to be computed.")
+        self.note(f"cells: {known} recorded, {todo} to compute")
 
     def note(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)

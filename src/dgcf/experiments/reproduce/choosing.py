@@ -93,10 +93,7 @@ def settle(book: Book, cells: Iterable[Cell], index: Index, note: Callable[[str]
     written = []
     for decision in decisions(cells, index):
         if decision.recorded and decision.winner is None:
-            note(
-                f"none of the {len(decision.candidates)} candidates for {decision.file} could be trained, so nothing "
-                "is decided; give it others."
-            )
+            note(f"no candidate for {decision.file} could be trained, so nothing is decided; give it others.")
         for file, recipe, header in _files(decision, book.sources):
             path = book.recipes / file
             if write_settings(path, recipe, decision.searched(recipe), header):

@@ -13,7 +13,7 @@ from dgcf.experiments.reproduce.amplitude import amplitude, amplitude_interval, 
 from dgcf.experiments.reproduce.measuring import METRICS
 from dgcf.experiments.reproduce.plan import REFERENCE
 from dgcf.experiments.reproduce.tables import PROTOCOL
-from dgcf.experiments.reproduce.view import MISSING, Chapter, View, hardware_note, number, shown, spread, words
+from dgcf.experiments.reproduce.view import MISSING, Chapter, View, counted, hardware_note, number, shown, spread, words
 
 RECALL, NDCG = METRICS
 
@@ -78,7 +78,7 @@ def layers(view: View) -> Chapter:
         (*words(model), *(shown(view.spread(RECALL, model=model, layers=depth)) for depth in depths))
         for model in models
     ]
-    table = Table(("model", *(f"{depth} layers" for depth in depths)), tuple(rows), 1)
+    table = Table(("model", *(counted(depth, "layer") for depth in depths)), tuple(rows), 1)
     return Chapter([("Recall@20 by depth", table)], [PROTOCOL, *hardware_note(view.recorded)], draw, (5.5, 4.0))
 
 
@@ -102,7 +102,7 @@ def loss_curve(view: View) -> Chapter:
         axes = figure.subplots()
         right = axes.twinx()
         for place, line in enumerate(view.lines()):
-            curve = line["curve"]
+            curve = line["measures"]["curve"]
             loss, recall = ({} if place else {"label": name} for name in ("training loss", f"validation {RECALL}"))
             axes.plot(curve["epochs"], curve["loss"], color="tab:gray", linewidth=1, **loss)
             right.plot(curve["epochs"], curve["validation"], color="tab:blue", linewidth=1, **recall)
@@ -216,13 +216,14 @@ def correlation(view: View) -> Chapter:
         for axes, side in zip(figure.subplots(1, 2), sides, strict=True):
             if lines:
                 _histogram(axes, lines[0]["measures"]["gate-histogram"][side])
-                axes.set_title(f"{side}: ρ = {lines[0]['gates'][side]:.3f} (paper {view.paper['correlation'][side]})")
+                rho = lines[0]["measures"]["gates"][side]
+                axes.set_title(f"{side}: ρ = {rho:.3f} (paper {view.paper['correlation'][side]})")
             axes.set_xlabel("log degree, scaled")
             axes.set_ylabel("1/α, scaled")
 
     rows = []
     for side in sides:
-        found = spread([line["gates"][side] for line in view.lines()])
+        found = spread([line["measures"]["gates"][side] for line in view.lines()])
         printed = view.paper["correlation"][side]
         difference = MISSING if found is None else signed(found.mean - printed)
         rows.append((*words(side, view.seeds()), shown(found), number(printed, ".3f"), *words(difference)))
@@ -258,10 +259,11 @@ def density(view: View) -> Chapter:
     """NDCG by the number of interactions that users have, a bar for each model."""
     models, origins = view.names("model"), view.names("settings")
     lines = view.lines()
-    groups = [f"≤ {group['at_most']}" for group in lines[0]["groups"]] if lines else []
+    groups = [f"≤ {group['at_most']}" for group in lines[0]["measures"]["groups"]] if lines else []
 
     def found(model: str, settings: str, place: int) -> Any:
-        return spread([line["groups"][place][NDCG] for line in view.lines(model=model, settings=settings)])
+        chosen = view.lines(model=model, settings=settings)
+        return spread([line["measures"]["groups"][place][NDCG] for line in chosen])
 
     def draw(figure: Any) -> None:
         for axes, settings in zip(figure.subplots(1, len(origins), squeeze=False)[0], origins, strict=True):
@@ -325,8 +327,9 @@ def theory(view: View) -> Chapter:
         "1. Where a graph is not bipartite (all but L) the walk ends at degree / 2|E|: the error is the largest of its "
         "end against that closed form. 2. On L, even and odd steps have two limits, a lasting gap apart; it vanishes "
         "where ‖Rπᵢ − πᵤ‖ does. 3. No gap exceeds the paper's bound. 4. With cross-hop edges one limit is left.",
-        "The paper also says that self-loops leave two limits. They leave one: L + I and A + I settle, "
-        "A + I slowly (flip: by what factor a step shrinks the part that changes its sign).",
+        "The paper also says that self-loops leave two limits. They leave one: L + I and A + I settle. Flip: by what "
+        "factor a step shrinks the part that changes its sign. On L + I there is none; A + I shrinks it, but less "
+        "than L + Lc does.",
         "Walks start from the uniform distribution, on the largest component, in float64. Decay: by what factor a step "
         "shrinks the distance to the limit in the long run.",
         *_unsettled(view),

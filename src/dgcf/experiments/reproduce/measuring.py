@@ -1,4 +1,4 @@
-"""What is recorded of a trained model: both maskings, groups of users, gates, and what single figures ask for."""
+"""What is recorded of a trained model: test under both maskings, and what single figures ask for."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dgcf.errors import ConfigError
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.experiments.reproduce.smoothness import smoothness
+from dgcf.experiments.reproduce.training import Outcome
 from dgcf.graph import adjacency, cross_hop, interaction_matrix, laplacian
 from dgcf.models import Embeddings, gate_correlation
 from dgcf.models.layers import LocalityGates
@@ -54,28 +55,45 @@ def user_values(tested: Mapping[str, Evaluation]) -> dict[str, NDArray[Any]]:
     return {"user_idx": first.user_idx.astype(np.int32), **values}
 
 
-def group_record(tested: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
-    """Users in four groups of about equally many interactions, all splits counted, train items masked."""
-    groups = tested["train"].groups(n_groups=4, count="all")
-    return [
-        {name: value for name, value in group.to_dict().items() if "@" not in name or name in METRICS}
-        for group in groups
-    ]
-
-
-def gate_record(trained: Trained, dataset: Dataset) -> dict[str, Any] | None:
-    """ρ of 1/α and log degree for each layer, or None for a model without gates."""
-    if not isinstance(getattr(trained.model, "gates", None), LocalityGates):
-        return None
-    return gate_correlation(trained.model, dataset.train)
-
-
 # -- what single figures ask for --------------------------------------------------------------------------------------
 
 
-def gate_histogram(trained: Trained, dataset: Dataset) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Finished:
+    """A training that is over, with all that can be measured of it."""
+
+    outcome: Outcome
+    dataset: Dataset
+    tested: Mapping[str, Evaluation]
+
+    @property
+    def trained(self) -> Trained:
+        return self.outcome.trained
+
+
+def curve(finished: Finished) -> dict[str, Any]:
+    """Loss and validation by epoch."""
+    return finished.outcome.curve.to_dict()
+
+
+def groups(finished: Finished) -> list[dict[str, Any]]:
+    """Users in four groups of about equally many interactions, all splits counted, train items masked."""
+    found = finished.tested["train"].groups(n_groups=4, count="all")
+    return [
+        {name: value for name, value in group.to_dict().items() if "@" not in name or name in METRICS}
+        for group in found
+    ]
+
+
+def gates(finished: Finished) -> dict[str, Any]:
+    """ρ of 1/α and log degree for each layer."""
+    _gates(finished.trained)
+    return gate_correlation(finished.trained.model, finished.dataset.train)
+
+
+def gate_histogram(finished: Finished) -> dict[str, Any]:
     """How many nodes lie where in the plane of log degree and 1/α of the last layer, both scaled to 0 … 1, by side."""
-    alpha = _alpha(trained)[-1]
+    alpha, dataset = _alpha(finished.trained)[-1], finished.dataset
     sides = {
         "users": (alpha[: dataset.n_users], dataset.train.user_degrees),
         "items": (alpha[dataset.n_users :], dataset.train.item_degrees),
@@ -95,12 +113,13 @@ def _histogram(closed: NDArray[np.float64], degrees: NDArray[np.int64]) -> dict[
     }
 
 
-def pattern(trained: Trained, dataset: Dataset) -> dict[str, Any]:
+def pattern(finished: Finished) -> dict[str, Any]:
     """A 30 × 30 patch of ``Ω(L + Lc)`` for each layer, each divided by its greatest value.
 
     The paper does not say which patch. Ours: the 15 users and the 15 items with the most training pairs (the lower
     index where equal), users first, where the matrix is densest. Row i of ``Ω M`` is α_i times row i of M.
     """
+    trained, dataset = finished.trained, finished.dataset
     spec = trained.recipe.model.spec()
     R = interaction_matrix(dataset.train.to_scipy())
     matrix = csr_array(laplacian(adjacency(R)) + cross_hop(R, spec.epsilon).matrix)
@@ -118,23 +137,31 @@ def _scaled(patch: NDArray[np.float64]) -> list[list[float]]:
     return [[round(value, 4) for value in row] for row in scaled.tolist()]
 
 
-def smoothness_record(trained: Trained, dataset: Dataset) -> dict[str, Any]:
+def smoothness_record(finished: Finished) -> dict[str, Any]:
     """The smoothness of the final embeddings of users and of items."""
+    trained = finished.trained
     if not isinstance(trained.ranking, Embeddings):
         raise ConfigError(f"smoothness is of embeddings, and {trained.recipe.name} has none; leave the measure out.")
     users, items = (side.double().cpu().numpy() for side in (trained.ranking.users, trained.ranking.items))
-    return smoothness(csr_array(dataset.train.to_scipy(), dtype=np.float64), users, items)
+    return smoothness(csr_array(finished.dataset.train.to_scipy(), dtype=np.float64), users, items)
 
 
 def _alpha(trained: Trained) -> NDArray[np.float64]:
-    """(layers, N) the gates."""
-    gates = getattr(trained.model, "gates", None)
-    if not isinstance(gates, LocalityGates):
+    """(layers, N) what the gates let through."""
+    return np.asarray(_gates(trained).alpha().double().cpu().numpy())
+
+
+def _gates(trained: Trained) -> LocalityGates:
+    found = getattr(trained.model, "gates", None)
+    if not isinstance(found, LocalityGates):
         raise ConfigError(f"{trained.recipe.name} has no gates to look at; measure dgcf, dgcf-la or dgcf-sl.")
-    return np.asarray(gates.alpha().double().cpu().numpy())
+    return found
 
 
-ASKED: Mapping[str, Callable[[Trained, Dataset], dict[str, Any]]] = {
+ASKED: Mapping[str, Callable[[Finished], Any]] = {
+    "curve": curve,
+    "groups": groups,
+    "gates": gates,
     "gate-histogram": gate_histogram,
     "pattern": pattern,
     "smoothness": smoothness_record,

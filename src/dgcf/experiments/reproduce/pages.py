@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.render import fill_file, page_blocks, render, views
+from dgcf.experiments.reproduce.render import fill_file, page_blocks, recorded_note, render, views
 from dgcf.experiments.reproduce.store import Store
 from dgcf.experiments.reproduce.summary import readme_block
 
@@ -26,7 +26,10 @@ def write(book: Book, store: Store, name: str, project: Path) -> Rendered:
     shown = views(book, store, name)
     written = [path for view in shown for path in render(view, project / "docs" / "reproduction")]
     report, readme = project / REPORT, project / "README.md"
-    if report.is_file() and fill_file(report, page_blocks(shown)):
+    blocks = page_blocks(shown)
+    if name == "all":
+        blocks["recorded"] = recorded_note(shown)
+    if report.is_file() and fill_file(report, blocks):
         written.append(report)
     if name == "all" and readme.is_file() and fill_file(readme, {"results": readme_block(shown)}):
         written.append(readme)

@@ -34,7 +34,7 @@ IDS = (
 FILES = ("data", "paper")
 """What lies beside the recipes of experiments and is none."""
 KINDS = ("trained", "trial", "statistics", "edges", "walks", "epochs", "comparison")
-MEASURES = ("gate-histogram", "pattern", "smoothness")
+MEASURES = ("curve", "groups", "gates", "gate-histogram", "pattern", "smoothness")
 DECIDED = ("tuned", "best")
 """What trials can decide: a model's own settings, or the best there are, whatever the model."""
 REFERENCE = "dgcf"
@@ -158,13 +158,14 @@ class Book:
     experiments: Mapping[str, Experiment]
 
     @classmethod
-    def read(cls, recipes: Path) -> Book:
-        """Every recipe, checked: a slip in any of them is found before anything is trained."""
+    def read(cls, recipes: Path, elsewhere: str = "name its recipes with --recipes") -> Book:
+        """Every recipe, checked: a slip in any of them is found before anything is trained.
+
+        ``elsewhere`` is what a person can do who is not in the project's folder.
+        """
         folder = recipes / "reproduce"
         if not (folder / "data.toml").is_file():
-            raise ConfigError(
-                f"there is no {folder / 'data.toml'}; run it in the project's folder, where the recipes are."
-            )
+            raise ConfigError(f"there is no {folder / 'data.toml'}; run it in the project's folder, or {elsewhere}.")
         sources = read_sources(recipes)
         reader = _Reader(recipes, sources)
         names = [path.stem for path in sorted(folder.glob("*.toml")) if path.stem not in FILES]

@@ -16,7 +16,7 @@ from dgcf.experiments.report import latex_table, latex_text, markdown_table, mar
 from dgcf.experiments.reproduce import figures, tables
 from dgcf.experiments.reproduce.plan import Book
 from dgcf.experiments.reproduce.store import Store
-from dgcf.experiments.reproduce.view import Chapter, View
+from dgcf.experiments.reproduce.view import Chapter, View, counted
 from dgcf.files import whole_file
 
 CHAPTERS: Mapping[str, Callable[[View], Chapter]] = {
@@ -82,7 +82,7 @@ def missing_notes(view: View) -> list[str]:
         return []
     named = ", ".join(list(missing)[:NAMED])
     more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-    return [f"Missing: {len(missing)} of {len(view.experiment.cells)} cells: {named}{more}."]
+    return [f"Missing: {len(missing)} of {counted(len(view.experiment.cells), 'cell')}: {named}{more}."]
 
 
 def latex(view: View, chapter: Chapter) -> str:
@@ -143,6 +143,14 @@ def fill_file(path: Path, blocks: Mapping[str, str]) -> bool:
         with whole_file(path) as beside:
             beside.write_text(after, encoding="utf-8")
     return after != before
+
+
+def recorded_note(shown: Sequence[View]) -> str:
+    """How much there is of all the experiments shown; nothing to say once it is all."""
+    cells, missing = sum(len(view.experiment.cells) for view in shown), sum(len(view.missing) for view in shown)
+    if not missing:
+        return ""
+    return f"{cells - missing:,} of {cells:,} cells are recorded so far; each part below names those that it lacks.\n"
 
 
 def page_blocks(shown: Sequence[View], folder: str = "reproduction/") -> dict[str, str]:

@@ -32,7 +32,7 @@ COMPUTED: Mapping[str, Callable[[Cell, Dataset], dict[str, Any]]] = {
 
 TRAINED = ("trial", "trained")
 """The kinds that are trained, in the order of work."""
-BEYOND_VALIDATION = ("test", "n_users", "curve", "groups", "gates", "measures")
+BEYOND_VALIDATION = ("test", "n_users", "measures")
 """What a trained cell has and a trial has not."""
 
 
@@ -235,18 +235,15 @@ class _Work:
                 self.tally.done.append(cell.key)
 
     def _measured(self, cell: Cell, outcome: Outcome, examiner: measuring.Examiner) -> dict[str, Any]:
-        trained, dataset = outcome.trained, examiner.dataset
-        tested = examiner.tested(trained)
+        tested = examiner.tested(outcome.trained)
+        finished = measuring.Finished(outcome, examiner.dataset, tested)
         self.desk.store.keep_users(cell.fingerprint, measuring.user_values(tested))
         asked = self.desk.book.measures.get(cell.fingerprint, ())
         return {
             **_trained(outcome),
-            "curve": outcome.curve.to_dict(),
             "test": measuring.test_record(tested),
             "n_users": tested["train"].users_evaluated,
-            "groups": measuring.group_record(tested),
-            "gates": measuring.gate_record(trained, dataset),
-            "measures": {name: measuring.ASKED[name](trained, dataset) for name in asked},
+            "measures": {name: measuring.ASKED[name](finished) for name in asked},
         }
 
     def _compute(self, cells: Sequence[Cell]) -> None:
@@ -323,6 +320,7 @@ def _groups(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 def _trained(outcome: Outcome) -> dict[str, Any]:
     trained, curve = outcome.trained, outcome.curve
+    looked_at = {*measuring.METRICS, trained.recipe.train.metric}
     return {
         "seconds": round(outcome.seconds, 3),
         "seconds_per_epoch": round(curve.seconds_per_epoch / outcome.side_by_side, 6),
@@ -330,7 +328,7 @@ def _trained(outcome: Outcome) -> dict[str, Any]:
         "epochs": trained.epochs,
         "best_epoch": trained.best_epoch,
         "reason": trained.reason,
-        "validation": {name: round(value, 8) for name, value in curve.best.items()},
+        "validation": {name: round(value, 8) for name, value in curve.best.items() if name in looked_at},
     }
 
 

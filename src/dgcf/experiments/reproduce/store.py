@@ -90,7 +90,7 @@ class Store:
 
     def append(self, experiment: str, line: Mapping[str, Any]) -> None:
         """Add a finished cell; when this returns, it is on the disk."""
-        text = json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         path = self.path(experiment)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from dgcf.experiments.reproduce.view import (
     MISSING,
     Chapter,
     View,
+    counted,
     hardware_note,
     hardware_words,
     less,
@@ -23,7 +24,7 @@ from dgcf.experiments.reproduce.view import (
     shown,
     words,
 )
-from dgcf.experiments.standings import LEVEL
+from dgcf.experiments.standings import LEVEL, Spread
 
 RECALL, NDCG = METRICS
 SETTINGS = {
@@ -100,7 +101,8 @@ def table1(view: View) -> Chapter:
 def _accuracy(view: View, data: str, settings: str, models: Sequence[str]) -> Table:
     family = view.cells(data=data)[0][0].source.family
     tests = significance(view, data, settings, models)
-    best = {metric: _highest(view, metric, data, settings, models) for metric in METRICS}
+    which = {"data": data, "settings": settings}
+    best = {metric: _highest(view.spread(metric, model=model, **which) for model in models) for metric in METRICS}
     rows = []
     for model in models:
         which = {"data": data, "settings": settings, "model": model}
@@ -117,9 +119,10 @@ def _accuracy(view: View, data: str, settings: str, models: Sequence[str]) -> Ta
     return Table(("model", "seeds", *measured, *also), tuple(rows), names=1)
 
 
-def _highest(view: View, metric: str, data: str, settings: str, models: Sequence[str]) -> float | None:
-    found = (view.spread(metric, data=data, settings=settings, model=model) for model in models)
-    return max((one.mean for one in found if one is not None), default=None)
+def _highest(found: Iterable[Spread | None]) -> float | None:
+    """The highest mean; None where there are not two to compare."""
+    means = [one.mean for one in found if one is not None]
+    return max(means) if len(means) > 1 else None
 
 
 def significance(
@@ -155,22 +158,17 @@ def _over_seeds(view: View, metric: str, model: str, which: dict[str, Any]) -> f
 def table2(view: View) -> Chapter:
     """Recall@20 of the last layer alone, by depth."""
     layers = view.names("layers")
-    best = {
-        depth: max(
-            (one.mean for model in view.names("model") if (one := view.spread(RECALL, model=model, layers=depth))),
-            default=None,
-        )
-        for depth in layers
-    }
+    models = view.names("model")
+    best = {depth: _highest(view.spread(RECALL, model=model, layers=depth) for model in models) for depth in layers}
     rows = []
-    for model in view.names("model"):
+    for model in models:
         row = words(model)
         for depth, printed in zip(layers, view.paper["table2"][model], strict=True):
             found = view.spread(RECALL, model=model, layers=depth)
             mark = found is not None and found.mean == best[depth]
             row += [shown(found, best=mark), number(printed), less(found, printed)]
         rows.append(tuple(row))
-    header = [name for depth in layers for name in (f"{depth} layer{'s' * (depth > 1)}", "paper", "difference")]
+    header = [name for depth in layers for name in (counted(depth, "layer"), "paper", "difference")]
     caption = "Recall@20, the last layer alone ranked, the paper's own settings"
     return Chapter([(caption, Table(("model", *header), tuple(rows), 1))], [PROTOCOL, *hardware_note(view.recorded)])
 

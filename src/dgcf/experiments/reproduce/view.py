@@ -122,6 +122,11 @@ def less(found: Spread | None, paper: float | None) -> TableCell:
     return TableCell(MISSING if found is None or paper is None else signed(found.mean - paper))
 
 
+def counted(how_many: int, what: str) -> str:
+    """``1 cell``, ``2 cells``."""
+    return f"{how_many:,} {what}{'s' * (how_many != 1)}"
+
+
 def words(*texts: str) -> list[TableCell]:
     return [TableCell(text) for text in texts]
 
@@ -132,10 +137,10 @@ def hardware_note(lines: Sequence[Line]) -> list[str]:
         return []
     places = dict.fromkeys(hardware_words(line["hardware"]) for line in lines)
     seconds = sum(line["seconds"] for line in lines)
-    took = f"{seconds / 3600:.1f} hours" if seconds >= 5400 else f"{seconds:.0f} seconds"
-    return [f"Computed on {'; '.join(places)}: {took} in all, {len(lines)} cells."]
+    took = f"{seconds / 3600:.1f} hours" if seconds >= 5400 else counted(round(seconds), "second")
+    return [f"Computed on {'; '.join(places)}: {took} in all, {counted(len(lines), 'cell')}."]
 
 
 def hardware_words(about: Mapping[str, Any]) -> str:
     """``NVIDIA H200``, or ``AMD EPYC, 2 cores``."""
-    return str(about["gpu"]) if "gpu" in about else f"{about['cpu']}, {about['cores']} cores"
+    return str(about["gpu"]) if "gpu" in about else f"{about['cpu']}, {counted(about['cores'], 'core')}"
