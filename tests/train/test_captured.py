@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 
 from dgcf.data import load
 from dgcf.graph import build_propagation
 from dgcf.models import entry
-from dgcf.train import Each, Recipe, Trained, resolve, train, train_many
+from dgcf.random import bits, uniform
+from dgcf.train import Each, Recipe, Trained, device_batches, resolve, train, train_many
 from dgcf.train.config import TrainConfig
 from dgcf.train.device_batches import DeviceBatches, LaidOutEpochs
+from dgcf.train.device_random import device_bits, device_uniform
 from dgcf.train.sampler import Sampler
 from dgcf.train.sidebyside import SideBySide
 from dgcf.train.trainer import Trainer
@@ -34,8 +37,8 @@ def test_an_epoch_on_a_device_is_the_samplers_epoch(
         Sampler(pairs, size, per_pair=2, shared=shared, popularity=popularity, seed=seed, sampling=sampling)
         for seed in (3, 4)
     ]
-    device_batches = DeviceBatches(samplers, torch.device(device))
-    users, positives, negatives = (part.cpu() for part in device_batches.lay_out(device_batches.draw(4)))
+    epochs = DeviceBatches(samplers, torch.device(device))
+    users, positives, negatives = (part.cpu() for part in epochs.lay_out(epochs.draw(4)))
     for lane, sampler in enumerate(samplers):
         batches = [sampler.batch(4, number) for number in range(sampler.batches_per_epoch)]
         assert torch.equal(users[lane], torch.cat([batch.users for batch in batches]))
@@ -43,6 +46,33 @@ def test_an_epoch_on_a_device_is_the_samplers_epoch(
         join = torch.cat if shared is None else torch.stack
         assert torch.equal(negatives[lane], join([batch.negatives for batch in batches]))
         assert [len(batch) for batch in batches] == sampler.batch_sizes
+
+
+@pytest.mark.parametrize("size", [128, 3000])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
+def test_many_negatives_are_drawn_on_the_device_and_are_the_same(
+    size: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = load("planted").train
+    samplers = [Sampler(pairs, size, per_pair=3, seed=seed) for seed in (3, 4)]
+    by_host = DeviceBatches(samplers, torch.device("cpu"))
+    on_device = DeviceBatches(samplers, torch.device(device))
+    wanted = by_host.lay_out(by_host.draw(4))
+    monkeypatch.setattr(device_batches, "LAID_OUT", 1000)
+    found = on_device.lay_out(on_device.draw(4)._replace(negatives=None))
+    assert device == "cpu" or on_device.draw(4).negatives is None
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.equal(one.cpu(), other)
+
+
+@pytest.mark.parametrize(("n", "positions"), [(1, range(3)), (1001, range(5, 9)), (64, range(2**33, 2**33 + 2))])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
+def test_words_drawn_on_a_device_are_numpys(n: int, positions: range, device: str) -> None:
+    place = torch.device(device)
+    words = device_bits(7, "negatives", n, positions, place).cpu().numpy().view(np.uint64)
+    assert np.array_equal(words, np.stack([bits(7, "negatives", n, position) for position in positions]))
+    chances = device_uniform(7, "negatives", n, positions, place).cpu().numpy()
+    assert np.array_equal(chances, np.stack([uniform(7, "negatives", n, position) for position in positions]))
 
 
 @pytest.mark.parametrize("size", [100, 128, 10_000])

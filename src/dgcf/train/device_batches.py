@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dgcf.random import bits, uniform
+from dgcf.train.device_random import device_uniform
 from dgcf.train.sampler import Batch, Sampler, first_of, in_order
 
 LAID_OUT = 1 << 23
-"""Numbers in an epoch that a CPU lays out at once, at most: 64 MiB."""
+"""Numbers in an epoch that a CPU lays out at once, at most: 64 MiB; beyond them a GPU draws its own."""
 
 
 class Drawn(NamedTuple):
@@ -32,7 +33,8 @@ class Drawn(NamedTuple):
 
     order: NDArray[np.int64] | NDArray[np.float64]
     positives: NDArray[np.float64]
-    negatives: NDArray[np.float64] | NDArray[np.int64]
+    negatives: NDArray[np.float64] | NDArray[np.int64] | None
+    epoch: int
 
 
 class DeviceBatches:
@@ -63,9 +65,11 @@ class DeviceBatches:
             order = self._words("users", first, len(sampler.users)) if whole else self._chances("users", first, sizes)
             positives = self._chances("positives", first, sizes)
         if sampler.shared is not None:
-            return Drawn(order, positives, self._words("shared-negatives", first, sampler.pairs.n_items))
+            return Drawn(order, positives, self._words("shared-negatives", first, sampler.pairs.n_items), epoch)
+        if self.device.type == "cuda" and sampler.pairs_per_epoch * sampler.per_pair > LAID_OUT:
+            return Drawn(order, positives, None, epoch)
         own = [size * sampler.per_pair for size in sizes]
-        return Drawn(order, positives, self._chances("negatives", first, own))
+        return Drawn(order, positives, self._chances("negatives", first, own), epoch)
 
     def lay_out(self, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
         """The device's part: ``users`` (s, n), ``positives`` (s, n), and the negatives: (s, n, per_pair), or shared
@@ -84,10 +88,10 @@ class DeviceBatches:
             users = self.users[order]
             place = (self._there(drawn.positives) * self.degrees[users]).long()
             positives = self.items[self.indptr[users] + place]
+        chance = self._own_chances(drawn.epoch) if drawn.negatives is None else self._there(drawn.negatives)
         if sampler.shared is not None:
-            return users, positives, first_of(self._there(drawn.negatives), self.weights, sampler.shared)
-        chance = self._there(drawn.negatives).view(*users.shape, sampler.per_pair)
-        rank = (chance * self.count[users][..., None]).long()
+            return users, positives, first_of(chance, self.weights, sampler.shared)
+        rank = (chance.reshape(*users.shape, sampler.per_pair) * self.count[users][..., None]).long()
         below = torch.searchsorted(self.keys, users[..., None] * (sampler.pairs.n_items + 1) + rank, right=True)
         return users, positives, rank + below - self.indptr[users][..., None]
 
@@ -100,6 +104,18 @@ class DeviceBatches:
         """(s, n) numbers in [0, 1), batch after batch."""
         drawn = [[uniform(seed, name, size, first + at) for at, size in enumerate(sizes)] for seed in self.seeds]
         return np.stack([np.concatenate(row) for row in drawn])
+
+    def _own_chances(self, epoch: int) -> Tensor:
+        """(s, n · per_pair): the chances of the pairs' own negatives, drawn on the device, some batches at a time."""
+        sampler = self.sampler
+        first, wide = epoch * sampler.batches_per_epoch, sampler.batch_size * sampler.per_pair
+        last, some = first + sampler.batches_per_epoch, max(1, LAID_OUT // wide)
+        found = torch.empty(len(self.seeds), sampler.batches_per_epoch * wide, dtype=torch.float64, device=self.device)
+        for lane, seed in zip(found, self.seeds, strict=True):
+            for at in range(first, last, some):
+                drawn = device_uniform(seed, "negatives", wide, range(at, min(at + some, last)), self.device)
+                lane[(at - first) * wide :][: drawn.numel()] = drawn.flatten()
+        return found[:, : sampler.pairs_per_epoch * sampler.per_pair]
 
     def _there(self, array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
