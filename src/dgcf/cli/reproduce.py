@@ -40,7 +40,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=1, help="The first so many seeds.", show_default="all")] = None,
     only: Annotated[
         str | None,
-        typer.Option(metavar="CELL", help="Only cells whose name has this in it; `*` stands for anything."),
+        typer.Option(metavar="CELL", help="Only cells whose name has this in it (`*` is anything, `^` its beginning)."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     data_home: Annotated[

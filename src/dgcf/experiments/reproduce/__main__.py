@@ -37,7 +37,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--recipes", type=Path, default=Path("recipes"), help="where the recipes are")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--seeds", type=int, help="the first so many seeds only")
-    parser.add_argument("--only", help="only cells whose key has this in it; * stands for anything")
+    parser.add_argument("--only", help="only cells whose key has this in it (* is anything, ^ its beginning)")
     parser.add_argument("--limit-seconds", type=float, help="begin nothing that would end later")
     given = parser.parse_args(words)
     try:

@@ -137,11 +137,15 @@ class Experiment:
         return [cell for cell in self.cells if cell.kind == "trial"]
 
     def wanted(self, only: str | None = None, seeds: int | None = None) -> list[Cell]:
-        """The cells that are asked for: those whose key matches ``only`` (``*`` for anything), and the first seeds."""
+        """The cells that are asked for: those that have ``only`` in their key, and of them the first seeds.
+
+        In ``only``, ``*`` stands for anything, and ``^`` before it all for the key's beginning.
+        """
         chosen = [cell for cell in self.cells if seeds is None or cell.seed is None or cell.seed < seeds]
         if only is None:
             return chosen
-        found = [cell for cell in chosen if fnmatch.fnmatchcase(cell.key, f"*{only}*")]
+        pattern = f"{only[1:]}*" if only.startswith("^") else f"*{only}*"
+        found = [cell for cell in chosen if fnmatch.fnmatchcase(cell.key, pattern)]
         if not found:
             keys = [cell.key for cell in self.cells]
             hint = did_you_mean(only, keys) or f"; its cells are such as {keys[0]}."
