@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from scipy.sparse import csr_array
 
 from dgcf.graph import EdgeDrop, Propagation, PropagationSpec, build_propagation
 from dgcf.graph.spec import Cross
-from dgcf.train.losses import bpr
+from dgcf.train.losses import bpr, bpr_hardest
 
 pytestmark = pytest.mark.gpu
 # With TRITON_INTERPRET=1 the same kernels run on the CPU, slowly: for whoever changes them far from a GPU.
@@ -188,17 +189,18 @@ def test_the_whole_stack_and_its_gradients(layers: int, gates: str, mean: bool) 
         assert torch.equal(one[0], both[1]), "the same bits alone as side by side"
 
 
+@pytest.mark.parametrize("loss", [bpr, bpr_hardest])
 @pytest.mark.parametrize("negatives", [1, 3])
-def test_bpr_and_its_gradient(negatives: int) -> None:
+def test_bpr_and_its_gradient(loss: Callable[..., torch.Tensor], negatives: int) -> None:
     size, dim, decay = 40, 24, 0.2
     final = (3 * torch.randn(2, size * (2 + negatives), dim, dtype=torch.float64)).requires_grad_()
     norms = torch.rand(2, size * (2 + negatives), dtype=torch.float64)
     values = []
     for rows in final:
         own = rows[2 * size :].view(size, negatives, dim)
-        values.append(bpr(rows[:size], rows[size : 2 * size], own))
+        values.append(loss(rows[:size], rows[size : 2 * size], own))
     sum(values).backward()
-    losses, grad = bpr_step(there(final), there(norms), size, decay)
+    losses, grad = bpr_step(there(final), there(norms), size, decay, hardest=loss is bpr_hardest)
     expected = torch.stack(values) + 0.5 * decay * norms.sum(dim=1) / size
     assert distance(losses.mean(dim=1), expected.detach()) < 1e-6
     assert distance(grad, final.grad) < 1e-6

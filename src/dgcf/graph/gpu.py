@@ -187,8 +187,10 @@ def _collect(
 
 
 @triton.jit
-def _bpr(losses, grad, final, norms, decay, B, n, R, D, BLOCK_D: tl.constexpr):
-    """One pair's BPR against its n negatives and its share of L2: the loss, and the gradient of its rows."""
+def _bpr(losses, grad, final, norms, decay, B, n, R, D, HARDEST: tl.constexpr, BLOCK_D: tl.constexpr):
+    """One pair's BPR against its n negatives, or the hardest of them, and its share of L2: the loss, and the gradient
+    of its rows.
+    """
     pair = tl.program_id(0)
     lane = tl.program_id(1).to(tl.int64)
     columns = tl.arange(0, BLOCK_D)
@@ -199,25 +201,38 @@ def _bpr(losses, grad, final, norms, decay, B, n, R, D, BLOCK_D: tl.constexpr):
     user = tl.load(final + pair * D + columns, mask=mask, other=0.0)
     item = tl.load(final + (B + pair) * D + columns, mask=mask, other=0.0)
     score = tl.sum(user * item, axis=0)
+    first = 2 * B + pair * n
+    hardest = 0
+    if HARDEST:
+        highest = -float("inf")
+        for k in range(n):
+            other = tl.load(final + (first + k) * D + columns, mask=mask, other=0.0)
+            found = tl.sum(user * other, axis=0)
+            hardest = tl.where(found > highest, k, hardest)
+            highest = tl.maximum(found, highest)
     to_user = tl.zeros((BLOCK_D,), dtype=tl.float32)
     to_item = 0.0
     loss = 0.0
     squares = tl.load(norms + pair) + tl.load(norms + B + pair)
-    share = 1.0 / (B * n)
+    counted = 1 if HARDEST else n
+    share = 1.0 / (B * counted)
     for k in range(n):
-        at = 2 * B + pair * n + k
+        at = first + k
+        counts = 1.0
+        if HARDEST:
+            counts = tl.where(k == hardest, 1.0, 0.0)
         other = tl.load(final + at * D + columns, mask=mask, other=0.0)
         ahead = tl.sum(user * other, axis=0) - score
         small = tl.exp(-tl.abs(ahead))
-        loss += tl.maximum(ahead, 0.0) + tl.log(1.0 + small)  # log(1 + e^ahead) without its overflow
-        weight = tl.where(ahead > 0, 1.0 / (1.0 + small), small / (1.0 + small)) * share
+        loss += counts * (tl.maximum(ahead, 0.0) + tl.log(1.0 + small))  # log(1 + e^ahead) without its overflow
+        weight = tl.where(ahead > 0, 1.0 / (1.0 + small), small / (1.0 + small)) * share * counts
         to_user += weight * (other - item)
         to_item -= weight
         tl.store(grad + at * D + columns, weight * user, mask=mask)
         squares += tl.load(norms + at)
     tl.store(grad + pair * D + columns, to_user, mask=mask)
     tl.store(grad + (B + pair) * D + columns, to_item * user, mask=mask)
-    tl.store(losses + lane * B + pair, loss / n + 0.5 * decay * squares)
+    tl.store(losses + lane * B + pair, loss / counted + 0.5 * decay * squares)
 
 
 @dataclass(frozen=True)
@@ -421,18 +436,19 @@ def collect(
     return straight, bottom
 
 
-def bpr_step(final: Tensor, norms: Tensor, size: int, decay: float) -> tuple[Tensor, Tensor]:
+def bpr_step(final: Tensor, norms: Tensor, size: int, decay: float, *, hardest: bool) -> tuple[Tensor, Tensor]:
     """BPR of a batch of ``size`` pairs: losses (lanes, size), whose mean is the loss, and the gradient of ``final``.
 
-    ``final`` (lanes, R, dim) holds the users, the positives and n negatives of each pair, in this order. The losses
-    have ``½ · decay · ‖e‖²`` of each row in them; its gradient is ``collect``'s business.
+    ``final`` (lanes, R, dim) holds the users, the positives and n negatives of each pair, in this order. All negatives
+    count, or the ``hardest`` alone, the first of equal ones: those are one item that was drawn twice. The losses have
+    ``½ · decay · ‖e‖²`` of each row in them; its gradient is ``collect``'s business.
     """
     lanes, rows, D = final.shape
     losses = torch.empty(lanes, size, dtype=torch.float32, device=final.device)
     grad = torch.empty_like(final)
     _bpr[(size, lanes)](
         losses, grad, final, norms, decay, size, rows // size - 2, rows, D,
-        BLOCK_D=block_shape(D)["BLOCK_D"], num_warps=1,
+        HARDEST=hardest, BLOCK_D=block_shape(D)["BLOCK_D"], num_warps=1,
     )  # fmt: skip
     return losses, grad
 

@@ -61,8 +61,8 @@ class Scorer:
             self.known = torch.from_numpy(known.astype(np.int64)).to(device)
             self.table: Tensor | None = None
             if self.n_users * self.n_items <= TABLE:
-                self.table = torch.zeros(self.n_users * self.n_items, dtype=torch.bool, device=device)
-                self.table[self.known] = True
+                self.table = torch.zeros(self.n_users, self.n_items, dtype=torch.bool, device=device)
+                self.table.view(-1)[self.known] = True
 
     def value(self, rows: Tensor, nodes: Tensor, size: int) -> Tensor:
         """A scalar; ``rows`` (R, dim) are those of ``nodes`` (R,): the users, the positives, the negatives."""
@@ -70,13 +70,14 @@ class Scorer:
         if not self.config.objective.shared:
             own = negatives.view(size, self.sampler.per_pair, rows.shape[1])
             return self.config.score(users, positives, own)
-        hits = self._hits(nodes[:size, None] * self.n_items + (nodes[2 * size :] - self.n_users))
+        hits = self._hits(nodes[:size, None], nodes[2 * size :] - self.n_users)
         return self.config.score(users, positives, negatives, hits)
 
-    def _hits(self, pair: Tensor) -> Tensor:
-        """Where ``user · n_items + item`` is a training pair."""
+    def _hits(self, users: Tensor, items: Tensor) -> Tensor:
+        """Where ``users`` (B, 1) and ``items`` (K,) are a training pair."""
         if self.table is not None:
-            return self.table[pair]
+            return self.table[users, items]
+        pair = users * self.n_items + items
         place = torch.searchsorted(self.known, pair).clamp_max(len(self.known) - 1)
         return self.known[place] == pair
 
@@ -149,10 +150,10 @@ class StackLanes:
 
     def _losses(self, final: Tensor, norms: Tensor, nodes: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """The lanes' losses times the pairs of the batch, L2 included, and the gradient of the final rows."""
-        if self.config.loss == "bpr":
+        if self.config.loss in ("bpr", "bpr-hardest"):
             from dgcf.graph.gpu import bpr_step
 
-            losses, grad = bpr_step(final, norms, size, self.config.l2)
+            losses, grad = bpr_step(final, norms, size, self.config.l2, hardest=self.config.loss == "bpr-hardest")
             return losses.sum(dim=1), grad
         with torch.enable_grad():
             leaf = final.requires_grad_()
