@@ -24,7 +24,7 @@ if not torch.cuda.is_available() and not INTERPRETED:
 DEVICE = "cpu" if INTERPRETED else "cuda"
 
 from dgcf.graph.gpu import Draw, GpuMatrix, bpr_step, collect, layout, readout  # noqa: E402
-from dgcf.graph.gpustack import BatchNodes, GpuStack  # noqa: E402
+from dgcf.graph.gpustack import BatchNodes, GpuStack, PairwiseLoss  # noqa: E402
 
 SHAPES = [(300, 200, 0.05, 64), (50, 400, 0.3, 48), (1000, 700, 0.01, 128), (3, 2, 0.9, 16), (1, 1, 1.0, 32)]
 SHAPES += [(2000, 100, 0.2, 17), (200, 150, 0.05, 512)]
@@ -204,6 +204,19 @@ def test_bpr_and_its_gradient(loss: Callable[..., torch.Tensor], negatives: int)
     expected = torch.stack(values) + 0.5 * decay * norms.sum(dim=1) / size
     assert distance(losses.mean(dim=1), expected.detach()) < 1e-6
     assert distance(grad, final.grad) < 1e-6
+
+
+@pytest.mark.parametrize("loss", [bpr, bpr_hardest])
+def test_the_pairwise_loss_passes_its_gradient_on(loss: Callable[..., torch.Tensor]) -> None:
+    size, dim, negatives = 40, 24, 3
+    rows = torch.randn(size * (2 + negatives), dim, dtype=torch.float64, requires_grad=True)
+    expected = loss(rows[:size], rows[size : 2 * size], rows[2 * size :].view(size, negatives, dim))
+    (expected**2).backward()
+    again = there(rows).detach().requires_grad_()
+    found = PairwiseLoss.apply(again, size, loss is bpr_hardest)
+    (found**2).backward()
+    assert distance(found.detach(), expected.detach()) < 1e-6
+    assert distance(again.grad, rows.grad) < 1e-6
 
 
 def test_bfloat16_storage_is_within_its_rounding() -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dgcf.graph.gpu import Draw, GpuMatrix, collect, readout
+from dgcf.graph.gpu import Draw, GpuMatrix, bpr_step, collect, readout
 
 
 class BatchNodes(NamedTuple):
@@ -113,6 +113,22 @@ class NodeRows(torch.autograd.Function):
             grad.contiguous()[None], nothing, ctx.batch.order, ctx.batch.ranked, scale=1.0, decay=0.0, mean=False
         )
         return torch.where(flags, summed[0], 0.0), None
+
+
+class PairwiseLoss(torch.autograd.Function):
+    """BPR of (R, dim) rows of one lane, as ``bpr_step`` has it, without L2: one kernel finds value and gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, size: int, hardest: bool) -> Tensor:
+        none = torch.zeros(1, len(rows), device=rows.device)
+        losses, grad = bpr_step(rows.contiguous()[None], none, size, 0.0, hardest=hardest)
+        ctx.save_for_backward(grad[0])
+        return losses.mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, sent: Tensor) -> tuple[Tensor, None, None]:
+        return sent * ctx.saved_tensors[0], None, None
 
 
 def _gate(alpha: Tensor | None, layer: int) -> Tensor | None:

@@ -28,6 +28,10 @@ TABLE = 1 << 31
 """Bytes of the table that says at once whether a user has an item; beyond them it is searched among the pairs."""
 
 
+PAIRWISE = {"bpr": False, "bpr-hardest": True}
+"""The losses that one kernel computes, and whether the hardest negative alone counts."""
+
+
 class Lane(Protocol):
     """What is needed of a training: a trainer is one."""
 
@@ -66,6 +70,11 @@ class Scorer:
 
     def value(self, rows: Tensor, nodes: Tensor, size: int) -> Tensor:
         """A scalar; ``rows`` (R, dim) are those of ``nodes`` (R,): the users, the positives, the negatives."""
+        if self.config.loss in PAIRWISE:
+            from dgcf.graph.gpustack import PairwiseLoss
+
+            value: Tensor = PairwiseLoss.apply(rows, size, PAIRWISE[self.config.loss])  # type: ignore[no-untyped-call]
+            return value
         users, positives, negatives = rows[:size], rows[size : 2 * size], rows[2 * size :]
         if not self.config.objective.shared:
             own = negatives.view(size, self.sampler.per_pair, rows.shape[1])
@@ -150,10 +159,10 @@ class StackLanes:
 
     def _losses(self, final: Tensor, norms: Tensor, nodes: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """The lanes' losses times the pairs of the batch, L2 included, and the gradient of the final rows."""
-        if self.config.loss in ("bpr", "bpr-hardest"):
+        if self.config.loss in PAIRWISE:
             from dgcf.graph.gpu import bpr_step
 
-            losses, grad = bpr_step(final, norms, size, self.config.l2, hardest=self.config.loss == "bpr-hardest")
+            losses, grad = bpr_step(final, norms, size, self.config.l2, hardest=PAIRWISE[self.config.loss])
             return losses.sum(dim=1), grad
         with torch.enable_grad():
             leaf = final.requires_grad_()
