@@ -43,9 +43,13 @@ def test_leading_zeros_and_types_are_kept() -> None:
     assert typed.index_of("7") == typed.index_of(7) == 0
 
 
-def test_an_unknown_id_offers_the_nearest() -> None:
+def test_an_unknown_id_offers_the_nearest_or_shows_some() -> None:
     vocabulary = Vocabulary.from_ids("user", ["alice", "bob"])
     with pytest.raises(DataError, match=r"unknown user 'alise' among 2; did you mean 'alice'\?"):
         vocabulary.index_of("alise")
+    with pytest.raises(
+        DataError, match=r"unknown user '99' among 2; give an id as in the training data, such as bob, alice\."
+    ):
+        vocabulary.index_of("99")
     assert "alice" in vocabulary
     assert "alise" not in vocabulary

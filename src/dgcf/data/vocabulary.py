@@ -91,7 +91,9 @@ class Vocabulary:
             return self._index[str(raw)]
         except KeyError:
             near = did_you_mean(str(raw), self.texts) if len(self) <= 100_000 else ""
-            raise DataError(f"unknown {self.what} {str(raw)!r} among {len(self):,}{near or '.'}") from None
+            shown = ", ".join(self.texts[:3])
+            advice = near or (f"; give an id as in the training data, such as {shown}." if shown else ".")
+            raise DataError(f"unknown {self.what} {str(raw)!r} among {len(self):,}{advice}") from None
 
     def title_of(self, index: int) -> str:
         """The title where one is known, or the id."""
