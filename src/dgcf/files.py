@@ -106,6 +106,49 @@ def sole_use(folder: Path, called: Path | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Whether ``path`` is this process's alone: a file that is there meanwhile. A killed process lets go of it.
+
+    Afterwards it is taken away, and its folder too when it was the last one there.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: everybody is given it
+        yield True
+        return
+    with _explained(path):
+        handle = _opened(path)
+    got = False
+    try:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            got = _lies_at(path, handle)
+        yield got
+    finally:
+        if got:
+            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # there are others
+                path.parent.rmdir()
+        os.close(handle)
+
+
+def _opened(path: Path) -> int:
+    while True:
+        with contextlib.suppress(FileExistsError):
+            path.parent.mkdir(parents=True)
+        with contextlib.suppress(FileNotFoundError):  # another process took the folder away just now
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+
+
+def _lies_at(path: Path, handle: int) -> bool:
+    """Whether an open file is still the one of that name: its last holder may have taken it away before it let go."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Wait for the folder's advisory lock and hold it, so that two changes of its entries do not interleave."""
     try:

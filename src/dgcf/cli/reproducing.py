@@ -31,12 +31,15 @@ class Bar(Lines):
 
     def began(self, todo: int, known: int) -> None:
         super().began(todo, known)
-        self.done, self.todo = 0, todo  # what was taken over from other experiments came before
+        self.done, self.todo = 0, todo
         if todo:
             self.update = self.stack.enter_context(progress("cells", todo))
 
     def finished(self, line: Mapping[str, Any]) -> None:
         super().finished(line)
+        self.elsewhere(line)
+
+    def elsewhere(self, line: Mapping[str, Any]) -> None:
         self.done += 1
         if self.todo:
             self.update(min(self.done, self.todo), self.todo)

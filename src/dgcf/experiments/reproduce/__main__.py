@@ -1,4 +1,7 @@
-"""``python3 -m dgcf.experiments.reproduce ID``: what ``dgcf reproduce`` does, with torch and SciPy alone."""
+"""``python3 -m dgcf.experiments.reproduce ID``: what ``dgcf reproduce`` does, with torch and SciPy alone.
+
+Several processes with the same command share the work: each takes what no other has.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--seeds", type=int, help="the first so many seeds only")
     parser.add_argument("--only", help="only cells whose key has this in it (* is anything, ^ its beginning)")
-    parser.add_argument("--limit-seconds", type=float, help="begin nothing that would end later")
+    parser.add_argument("--limit-seconds", type=float, help="begin nothing that would probably end later")
     given = parser.parse_args(words)
     try:
         desk = Desk(Book.read(given.recipes), Store(given.results), given.data, given.device)

@@ -1,9 +1,11 @@
-"""Work through cells: find what is recorded already, train and compute the rest, append each as it is finished."""
+"""Work through cells: find what is recorded already, train and compute the rest, append each as it is finished.
+
+Several processes may share the work over one folder of results: each claims what no other has, and looks again at what
+is recorded before it begins.
+"""
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,26 +14,20 @@ from typing import Any
 
 import torch
 
-from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError, DataError
-from dgcf.evaluate.validation import validator
-from dgcf.experiments.reproduce import computing, measuring
 from dgcf.experiments.reproduce.choosing import settle
+from dgcf.experiments.reproduce.machine import estimate, hardware
+from dgcf.experiments.reproduce.making import COMPUTED, Maker, naming
+from dgcf.experiments.reproduce.measuring import METRICS
 from dgcf.experiments.reproduce.plan import Book, Cell, Experiment
 from dgcf.experiments.reproduce.sources import Source, obtain
-from dgcf.experiments.reproduce.store import Line, Store
-from dgcf.experiments.reproduce.training import Outcome, train_seeds
+from dgcf.experiments.reproduce.store import Index, Line, Store, together
 from dgcf.train import DivergedError, pick_device
-from dgcf.version import __version__
 
-COMPUTED: Mapping[str, Callable[[Cell, Dataset], dict[str, Any]]] = {
-    "statistics": computing.statistics_of,
-    "edges": computing.edges_of,
-    "walks": computing.walks_of,
-}
-
-TRAINED = ("trial", "trained")
-"""The kinds that are trained, in the order of work."""
+POLL = 1.0
+"""Seconds between two looks at what other processes are at."""
+Name = tuple[str, str]
+"""A cell's experiment and key."""
 BEYOND_VALIDATION = ("test", "n_users", "measures")
 """What a trained cell has and a trial has not."""
 
@@ -47,6 +43,9 @@ class Watcher:
 
     def finished(self, line: Mapping[str, Any]) -> None:
         """One more cell is recorded."""
+
+    def elsewhere(self, line: Mapping[str, Any]) -> None:
+        """One more cell was recorded by another process."""
 
     def ended(self) -> None:
         """The work is over, finished or not."""
@@ -84,8 +83,9 @@ class Desk:
     ) -> Tally:
         """Compute what is missing of an experiment; with ``all``, of every one. Ctrl-C keeps what is finished.
 
-        What trials decide is written into the folder of recipes, before what uses it is trained.
-        ``limit``: seconds after which nothing is begun any more, nor what would probably not be finished by then.
+        What trials decide is written into the folder of recipes, before what uses it is trained. What other processes
+        are at is left to them and waited for. ``limit``: seconds after which nothing is begun or waited for any more;
+        what would probably not be finished by then is not begun.
         """
         if seeds is not None and seeds < 1:
             raise ConfigError(f"seeds is {seeds}, expected a whole number from 1 on.")
@@ -94,18 +94,11 @@ class Desk:
         chosen = self.book.chosen(name)
         if not _asked(chosen, only, seeds, alone=len(chosen) == 1):
             raise ConfigError(f"no experiment has a cell {only!r}; leave --only out, or name one with its experiment.")
-        work = _Work(self, Tally(), heard, limit)
+        work = _Work(self, lambda book: _asked(book.chosen(name), only, seeds), heard, limit)
         try:
-            for deciding in (True, False):
-                names = [one.name for one in chosen if bool(one.trials) == deciding]
-                experiments = [work.desk.book.experiment(one) for one in names]  # the book may have changed
-                if cells := _asked(experiments, only, seeds):
-                    work.through(cells)
-                    heard.ended()
-                work.decide(experiments)
+            return work.through([cell for one in chosen for cell in one.trials])
         finally:
             heard.ended()
-        return work.tally
 
 
 def _asked(
@@ -123,213 +116,184 @@ def _asked(
 
 
 class _Work:
-    """One sitting."""
+    """One sitting: rounds over what is not recorded, past what other processes are at."""
 
-    def __init__(self, desk: Desk, tally: Tally, watcher: Watcher, limit: float | None) -> None:
-        self.desk, self.tally, self.watcher, self.limit = desk, tally, watcher, limit
+    def __init__(self, desk: Desk, asked: Callable[[Book], list[Cell]], watcher: Watcher, limit: float | None) -> None:
+        self.desk, self.asked, self.watcher, self.limit = desk, asked, watcher, limit
         self.began = time.monotonic()
         self.longest = 0.0
-        self.datasets: dict[str, Dataset] = {}
-        self.index = desk.store.index(desk.book.experiments)
+        self.maker = Maker(desk.store, desk.prepared, desk.device)
+        self.index = Index()
+        self.left: dict[Name, Cell] = {}  # what may still be done: not recorded, not blocked, not given up
+        self.done: set[Name] = set()
+        self.given_up: dict[Name, str] = {}
+        self.told: set[str] = set()
 
-    def through(self, cells: Sequence[Cell]) -> Tally:
-        todo = [cell for cell in cells if not self._known(cell)]
-        self.watcher.began(len(todo), len(cells) - len(todo))
-        for kind in TRAINED:
-            for group in _groups([cell for cell in todo if cell.kind == kind]):
-                self._begin(group, self._train)
-        for cell in todo:
-            if cell.kind not in (*TRAINED, "comparison"):
-                self._begin([cell], self._compute)
-        for cell in todo:  # last, when all that they compare is there
-            if cell.kind == "comparison":
-                self._compare(cell)
-        return self.tally
+    def through(self, trials: Sequence[Cell]) -> Tally:
+        """Until nothing is left that this process could do, nor anything that others are at."""
+        self._plan()
+        undecided = len(trials)
+        while True:
+            busy = self._round("trial")
+            missing = sum(self.index.find(cell) is None for cell in trials)
+            if missing != undecided and self._decide(trials):
+                self._plan()
+            undecided = missing
+            busy += self._round("trained") + self._round(*COMPUTED, "epochs")
+            busy = busy or self._round("comparison")  # last, when all that they compare is there
+            if not busy:
+                return self._tally()
+            if self._late():
+                self._give_up(self.left.values(), "other processes were at work, and there was no time left to wait")
+                return self._tally()
+            self._note_once("other processes are at what is left; waiting for them.")
+            time.sleep(POLL)
 
-    def decide(self, experiments: Iterable[Experiment]) -> None:
-        """Write the settings that trials have decided; what uses them is read again."""
-        trials = [cell for one in experiments for cell in one.trials]
-        if settle(self.desk.book, trials, self.index, self.watcher.note):
-            self.desk = replace(self.desk, book=Book.read(self.desk.book.recipes))
+    def _plan(self) -> None:
+        """What the recipes as they are now leave to be done."""
+        cells = [cell for cell in self.asked(self.desk.book) if not cell.blocked]
+        self.index = self.desk.store.index(self.desk.book.experiments)
+        missing = [cell for cell in cells if self.index.find(cell) is None]
+        self.left = {_id(cell): cell for cell in missing if _id(cell) not in self.given_up}
+        self.watcher.ended()
+        self.watcher.began(len(self.left), len(cells) - len(missing))
 
-    # -- what need not be done --------------------------------------------------------------------------------------
+    def _decide(self, trials: Sequence[Cell]) -> bool:
+        """Write the settings that trials have decided; whether the recipes are others now, whoever wrote them."""
+        settle(self.desk.book, trials, self.index, self._note_once)
+        book = Book.read(self.desk.book.recipes)
+        changed = book != self.desk.book
+        self.desk = replace(self.desk, book=book)
+        return changed
 
-    def _known(self, cell: Cell) -> bool:
-        """Whether the cell is recorded here, or can be taken over from another experiment, or cannot be done yet."""
-        if cell.blocked:
-            self.tally.missing[cell.key] = cell.blocked
-            return True
-        if self.index.find(cell) is None:
-            line = self._taken_over(cell)
-            if line is None:
-                return False
+    def _tally(self) -> Tally:
+        tally = Tally()
+        for cell in self.asked(self.desk.book):
+            if _id(cell) in self.done:
+                tally.done.append(cell.key)
+            elif not cell.blocked and self.index.find(cell):
+                tally.known.append(cell.key)
+            else:
+                tally.missing[cell.key] = cell.blocked or self.given_up[_id(cell)]
+        return tally
+
+    def _note_once(self, text: str) -> None:
+        if text not in self.told:
+            self.told.add(text)
+            self.watcher.note(text)
+
+    # -- whose it is ------------------------------------------------------------------------------------------------
+
+    def _round(self, *kinds: str) -> list[Cell]:
+        """Do what is left of these kinds, and give back what other processes are at."""
+        groups: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.left.values():
+            if cell.kind in kinds:
+                groups.setdefault((cell.kind, together(cell)), []).append(cell)
+        return [cell for group in groups.values() for cell in self._share(group)]
+
+    def _share(self, group: Sequence[Cell]) -> list[Cell]:
+        """Do a group unless another process is at it: then it is given back."""
+        if not (cells := self._not_recorded(group)):
+            return []
+        with self.desk.store.claim(cells[0]) as got:
+            if not got:
+                return cells
+            self._look()
+            cells = [cell for cell in self._not_recorded(cells) if not self._taken_over(cell)]
+            if self._late(cells):
+                self._give_up(cells, "there was no time left")
+            elif cells:
+                self._begin(cells)
+        return []
+
+    def _look(self) -> None:
+        """See what other processes have recorded."""
+        self.index = self.desk.store.index(self.desk.book.experiments)
+        for name, cell in list(self.left.items()):
+            if line := self.index.find(cell):
+                del self.left[name]
+                self.watcher.elsewhere(line)
+
+    def _not_recorded(self, cells: Iterable[Cell]) -> list[Cell]:
+        return [cell for cell in cells if _id(cell) in self.left]
+
+    def _taken_over(self, cell: Cell) -> bool:
+        """Whether the cell could be recorded at once: the same training is there under another name."""
+        line = self._same_training(cell)
+        if line is not None:
             self._record(cell, line)
-        self.tally.known.append(cell.key)
-        return True
+        return line is not None
 
-    def _taken_over(self, cell: Cell) -> Line | None:
+    def _same_training(self, cell: Cell) -> Line | None:
         """The same training from under another name, with what this cell wants of it."""
         if cell.kind == "trained" and (line := self.index.same_training(cell)):
             asked = {name: line["measures"][name] for name in cell.measures}  # the rest stays where it was measured
-            return {**line, **_name(cell), "measures": asked}
+            return {**line, **naming(cell), "measures": asked}
         if cell.kind != "trial":
             return None
         if line := self.index.same_training(cell):
-            return {**line, **_name(cell)}
+            return {**line, **naming(cell)}
         line = self.index.same_training(replace(cell, kind="trained"))
         if line is None or not line["validation"]:
             return None
         own = {name: value for name, value in line.items() if name not in BEYOND_VALIDATION}
-        return {**own, **_name(cell), "kind": cell.kind, "fingerprint": cell.fingerprint}
+        return {**own, **naming(cell), "kind": cell.kind, "fingerprint": cell.fingerprint}
 
-    def _late(self) -> bool:
-        """Whether what is begun now would probably end too late: as long as the longest so far, and a bit more."""
-        return self.limit is not None and time.monotonic() - self.began + 1.1 * self.longest > self.limit
+    # -- how it ends ------------------------------------------------------------------------------------------------
 
-    def _begin(self, cells: Sequence[Cell], work: Callable[[Sequence[Cell]], None]) -> None:
-        if self._late():
-            self.tally.missing |= {cell.key: "there was no time left" for cell in cells}
-            return
+    def _late(self, cells: Sequence[Cell] = ()) -> bool:
+        """Whether what is begun now would probably end too late: by what it should take, and a bit more."""
+        if self.limit is None:
+            return False
+        expected = 0.0
+        if cells:
+            known = estimate(cells, self.index.lines(), hardware(self.desk.device))
+            expected = self.longest if known is None else known
+        return time.monotonic() - self.began + 1.1 * expected > self.limit
+
+    def _begin(self, cells: Sequence[Cell]) -> None:
         began = time.monotonic()
         try:
-            work(cells)
+            for cell, line in self.maker.lines(cells, self.desk.book.measures):
+                self._finish(cell, line)
+            self._give_up(cells, "what it compares is not trained, or the values of its users are not here")
         except (DivergedError, torch.cuda.OutOfMemoryError) as problem:
             why = str(problem).splitlines()[0]
             self.watcher.note(f"{cells[0].key} was given up: {why}")
-            done = set(self.tally.done)
-            self._give_up([cell for cell in cells if cell.key not in done], why, time.monotonic() - began)
+            crowded = isinstance(problem, torch.cuda.OutOfMemoryError) and self.desk.store.others(cells[0])
+            if cells[0].kind == "trial" and not crowded:
+                self._spend(self._not_recorded(cells), why, time.monotonic() - began)
+            self._give_up(cells, why)
         self.longest = max(self.longest, time.monotonic() - began)
 
-    def _give_up(self, cells: Sequence[Cell], why: str, seconds: float) -> None:
-        """What cannot be trained is missing; a trial is spent, and recorded, so that it is not tried for ever."""
+    def _spend(self, cells: Sequence[Cell], why: str, seconds: float) -> None:
+        """A trial that cannot be trained is spent, and recorded, so that it is not tried for ever.
+
+        Not so where other processes may have taken the memory that it needs.
+        """
         for cell in cells:
-            if cell.kind == "trial":
-                record = {"seconds": round(seconds / len(cells), 3), "validation": None, "reason": why}
-                self._record(cell, self._line(cell, self._dataset(cell), record))
-                self.tally.done.append(cell.key)
-            else:
-                self.tally.missing[cell.key] = why
+            self._finish(cell, self.maker.failed(cell, why, seconds / len(cells)))
 
-    # -- what is done -----------------------------------------------------------------------------------------------
+    def _give_up(self, cells: Iterable[Cell], why: str) -> None:
+        """What is not recorded of these stays missing."""
+        for cell in self._not_recorded(cells):
+            del self.left[_id(cell)]
+            self.given_up[_id(cell)] = why
 
-    def _train(self, cells: Sequence[Cell]) -> None:
-        first = cells[0]
-        recipe = first.recipe
-        assert recipe is not None
-        by_seed: dict[int, list[Cell]] = {}
-        for cell in cells:
-            by_seed.setdefault(cell.seed or 0, []).append(cell)
-        dataset = self._dataset(first)
-        validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
-        if first.kind == "trial":
-            if validate is None:
-                raise ConfigError(f"{first.key} decides on validation, and {first.source.name} has none; leave it out.")
-            examiner = None  # test decides nothing
-        else:
-            examiner = measuring.Examiner.of(dataset)
-        for outcome in train_seeds(dataset, recipe, list(by_seed), self.desk.device, validate):
-            same = by_seed[outcome.seed]
-            record = _trained(outcome) if examiner is None else self._measured(same[0], outcome, examiner)
-            for cell in same:  # more than one where two names stand for one training
-                self._record(cell, self._line(cell, dataset, record))
-                self.tally.done.append(cell.key)
-
-    def _measured(self, cell: Cell, outcome: Outcome, examiner: measuring.Examiner) -> dict[str, Any]:
-        tested = examiner.tested(outcome.trained)
-        finished = measuring.Finished(outcome, examiner.dataset, tested)
-        self.desk.store.keep_users(cell.fingerprint, measuring.user_values(tested))
-        asked = self.desk.book.measures.get(cell.fingerprint, ())
-        return {
-            **_trained(outcome),
-            "test": measuring.test_record(tested),
-            "n_users": tested["train"].users_evaluated,
-            "measures": {name: measuring.ASKED[name](finished) for name in asked},
-        }
-
-    def _compute(self, cells: Sequence[Cell]) -> None:
-        for cell in cells:
-            dataset = self._dataset(cell)
-            began = time.perf_counter()
-            if cell.kind == "epochs":
-                found = computing.epochs_of(cell, dataset, self.desk.device)
-            else:
-                found = COMPUTED[cell.kind](cell, dataset)
-            record = {"computed": found, "seconds": round(time.perf_counter() - began, 3)}
-            self._record(cell, self._line(cell, dataset, record))
-            self.tally.done.append(cell.key)
-
-    def _compare(self, cell: Cell) -> None:
-        found = computing.comparison_of(cell, self.desk.store)
-        if found is None:
-            self.tally.missing[cell.key] = "what it compares is not trained, or the values of its users are not here"
-            return
-        self._record(cell, self._line(cell, None, {"computed": found, "seconds": 0.0}))
-        self.tally.done.append(cell.key)
-
-    def _dataset(self, cell: Cell) -> Dataset:
-        """The dataset that a cell is on; one at a time is held."""
-        variant = cell.source.variant(cell.seed or 0)
-        name = cell.source.folder(variant)
-        if name not in self.datasets:
-            self.datasets = {name: obtain(cell.source, variant, self.desk.prepared)}
-        return self.datasets[name]
-
-    def _line(self, cell: Cell, dataset: Dataset | None, record: Mapping[str, Any]) -> Line:
-        recipe = cell.recipe
-        about: dict[str, Any] = {"name": cell.source.name, "source": cell.source.known}
-        if dataset is not None:
-            about |= {"fingerprint": dataset.fingerprint, "n_users": dataset.n_users, "n_items": dataset.n_items}
-        return {
-            **_name(cell),
-            "kind": cell.kind,
-            "fingerprint": cell.fingerprint,
-            "data": about,
-            "model": recipe.name if recipe else cell.model,
-            "preset": recipe.preset if recipe else None,
-            "settings": recipe.settings() if recipe else None,
-            "seed": cell.seed,
-            "version": __version__,
-            "hardware": hardware(self.desk.device),
-            **record,
-        }
+    def _finish(self, cell: Cell, line: Line) -> None:
+        self._record(cell, line)
+        self.done.add(_id(cell))
 
     def _record(self, cell: Cell, line: Line) -> None:
         self.desk.store.append(cell.experiment, line)
         self.index.add(line)
+        del self.left[_id(cell)]
         self.watcher.finished(line)
 
 
-def _name(cell: Cell) -> dict[str, Any]:
-    """What is of the experiment and not of the training."""
-    return {
-        "experiment": cell.experiment,
-        "key": cell.key,
-        "label": cell.model,
-        "settings_from": cell.settings,
-        "varied": dict(cell.varied),
-    }
-
-
-def _groups(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells that differ by name and seed alone together, in the order of the recipes."""
-    found: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in cells:
-        found.setdefault(cell.group, []).append(cell)
-    return list(found.values())
-
-
-def _trained(outcome: Outcome) -> dict[str, Any]:
-    trained, curve = outcome.trained, outcome.curve
-    looked_at = {*measuring.METRICS, trained.recipe.train.metric}
-    return {
-        "seconds": round(outcome.seconds, 3),
-        "seconds_per_epoch": round(curve.seconds_per_epoch / outcome.side_by_side, 6),
-        "side_by_side": outcome.side_by_side,
-        "epochs": trained.epochs,
-        "best_epoch": trained.best_epoch,
-        "reason": trained.reason,
-        "validation": {name: round(value, 8) for name, value in curve.best.items() if name in looked_at},
-    }
+def _id(cell: Cell) -> Name:
+    return cell.experiment, cell.key
 
 
 def told(line: Mapping[str, Any]) -> str:
@@ -339,26 +303,9 @@ def told(line: Mapping[str, Any]) -> str:
         test = line["test"]["train"]
         words.append(f"recall@20 {test['recall@20']:.4f}  ndcg@20 {test['ndcg@20']:.4f}  epoch {line['best_epoch']}")
     if line["kind"] == "trial" and line["validation"]:
-        metric = line["settings"].get("metric", measuring.METRICS[0])
+        metric = line["settings"].get("metric", METRICS[0])
         words.append(f"validation {metric} {line['validation'][metric]:.4f}  epoch {line['best_epoch']}")
     return "  ".join([*words, f"{line['seconds']:.1f} s"])
-
-
-def hardware(device: str) -> dict[str, Any]:
-    """What computed, in words that name no host."""
-    place = pick_device(device)
-    found = {"device": place.type, "cpu": _processor(), "cores": os.cpu_count(), "torch": torch.__version__}
-    return {**found, "gpu": torch.cuda.get_device_name(place)} if place.type == "cuda" else found
-
-
-def _processor() -> str:
-    """The processor's name; Linux keeps it in a file."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 def prepare(book: Book, name: str, folder: Path, say: Callable[[str], None]) -> list[Path]:

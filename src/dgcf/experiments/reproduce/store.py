@@ -1,14 +1,17 @@
 """The results: ``results/ID.jsonl``, one line of JSON for each finished cell, appended whole or not at all.
 
 A line that a crash tore apart is the last one of its file and lacks its end; it is no line, and the next one replaces
-it. Values of single users are too many for that file; they lie beside, in ``users/FINGERPRINT.npz``.
+it. Values of single users are too many for that file; they lie beside, in ``users/FINGERPRINT.npz``. A file in
+``.claims`` says that a process is at work on something.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,13 @@ from numpy.typing import NDArray
 
 from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.reproduce.plan import Cell
-from dgcf.files import locked, whole_file
+from dgcf.files import claimed, locked, whole_file
 
 Line = dict[str, Any]
 USERS = "users"
+CLAIMS = ".claims"
+TRAINED = ("trial", "trained")
+"""The kinds that are trained, in the order of work."""
 
 
 class Index:
@@ -33,6 +39,10 @@ class Index:
     def add(self, line: Line) -> None:
         self._by_name[line["experiment"], line["key"]] = line
         self._by_fingerprint.setdefault(line["fingerprint"], []).append(line)
+
+    def lines(self) -> Iterable[Line]:
+        """The line of every name."""
+        return self._by_name.values()
 
     def find(self, cell: Cell) -> Line | None:
         """The cell's own line, unless it is of other data or settings than the recipe has now, or lacks a measure."""
@@ -102,6 +112,17 @@ class Store:
         except OSError as problem:
             raise DataError(f"cannot write {path}: {problem.strerror}; free some space, then go on.") from problem
 
+    # -- shared by several processes --------------------------------------------------------------------------------
+
+    def claim(self, cell: Cell) -> AbstractContextManager[bool]:
+        """Whether this process alone is at work on the cell and on all that are trained beside it."""
+        return claimed(self.folder / CLAIMS / together(cell))
+
+    def others(self, cell: Cell) -> bool:
+        """Whether anything but that cell is claimed, as far as can be seen."""
+        folder = self.folder / CLAIMS
+        return folder.is_dir() and any(path.name != together(cell) for path in folder.iterdir())
+
     # -- users ------------------------------------------------------------------------------------------------------
 
     def keep_users(self, fingerprint: str, values: Mapping[str, NDArray[Any]]) -> None:
@@ -120,6 +141,13 @@ class Store:
 
     def _users(self, fingerprint: str) -> Path:
         return self.folder / USERS / f"{fingerprint}.npz"
+
+
+def together(cell: Cell) -> str:
+    """One name for all that differs by name and seed alone, which may be trained side by side, as trials or not."""
+    if cell.kind not in TRAINED:
+        return cell.fingerprint
+    return hashlib.sha256(json.dumps(cell.group).encode()).hexdigest()[:16]
 
 
 def _whole_bytes(path: Path) -> int:

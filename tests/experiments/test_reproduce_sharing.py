@@ -1,0 +1,251 @@
+"""Several processes over one folder of results: every cell once, whoever dies, and as one process alone has it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dgcf.experiments.reproduce.machine import estimate
+from dgcf.experiments.reproduce.plan import Cell
+from dgcf.experiments.reproduce.running import Watcher
+from dgcf.experiments.reproduce.store import CLAIMS
+from tests.experiments.reproducing import QUICK, Place, place
+
+GRID = f"""
+[[grid]]
+data = ["small"]
+settings = ["paper"]
+set = {{ {QUICK.partition(", epsilon")[0].replace("epochs = 4", "epochs = 8")}, patience = 0 }}
+"""
+MANY = f"""
+title = "Trained, computed and compared"
+{GRID}
+models = ["dgcf", "lightgcn", "bpr-mf", "dgcf-la"]
+[[grid]]
+kind = "statistics"
+data = ["small"]
+[[grid]]
+kind = "comparison"
+data = ["small"]
+models = ["lightgcn"]
+settings = ["paper"]
+"""
+SAME = f"""
+title = "The same once more, with more measured"
+{GRID}
+models = ["lightgcn"]
+measures = ["curve"]
+"""
+TRIED = """
+title = "Tuning"
+[[grid]]
+kind = "trial"
+decides = "tuned"
+data = ["small"]
+models = ["bpr-mf", "lightgcn"]
+settings = ["paper"]
+set = { epochs = 20, evaluate_every = 2, dim = 8, batch_size = 256 }
+candidates = [{}, { learning_rate = 0.05 }, { learning_rate = 1e-6 }]
+"""
+TUNED = """
+title = "With what was found"
+[[grid]]
+data = ["small"]
+models = ["bpr-mf", "lightgcn"]
+settings = ["tuned"]
+"""
+OF_THE_CLOCK = ("seconds", "seconds_per_epoch", "hardware")
+
+
+def told(made: Place) -> dict[tuple[str, str], dict[str, Any]]:
+    """All lines by name, less the time; no name has two."""
+    lines = [line for name in made.book.experiments for line in made.lines(name)]
+    found = {(line["experiment"], line["key"]): line for line in lines}
+    assert len(found) == len(lines)
+    return {
+        name: {key: value for key, value in line.items() if key not in OF_THE_CLOCK} for name, line in found.items()
+    }
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    """What each process says at its end."""
+    said = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), said
+    return [json.loads(out) for out, _ in said]
+
+
+def cell(made: Place, only: str, name: str = "many") -> Cell:
+    return made.book.experiment(name).wanted(only)[0]
+
+
+class Until(Watcher):
+    """Sets an event at the first note that has some words in it."""
+
+    def __init__(self, words: str) -> None:
+        self.words, self.event = words, threading.Event()
+
+    def note(self, text: str) -> None:
+        if self.words in text:
+            self.event.set()
+
+
+# -- who does what ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
+    """The lines of one process alone."""
+    alone = place(tmp_path_factory.mktemp("alone"), many=MANY, same=SAME)
+    assert alone.desk.run("all").missing == {}
+    return told(alone)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_together_they_record_every_cell_once_and_as_one_alone(
+    tmp_path: Path, lone: dict[tuple[str, str], dict[str, Any]], processes: int
+) -> None:
+    shared = place(tmp_path, many=MANY, same=SAME)
+    tallies = finish([shared.start("all") for _ in range(processes)])
+    assert told(shared) == lone
+    keys = sorted(key for _, key in told(shared))
+    done = [key for tally in tallies for key in tally["done"]]
+    assert len(done) >= len(set(keys)) == len(set(done))  # a second name may be taken over, or trained with the first
+    assert all(sorted(tally["known"] + tally["done"]) == keys for tally in tallies)
+    assert not (shared.store.folder / CLAIMS).exists()
+
+
+def test_trials_and_what_they_decide_are_shared_in_one_go(tmp_path: Path) -> None:
+    alone, shared = (place(tmp_path / name, tuning=TRIED, table1=TUNED) for name in ("alone", "shared"))
+    assert alone.desk.run("all").missing == {}
+    finish([shared.start("all") for _ in range(2)])
+    assert told(shared) == told(alone)
+    for model in ("bpr-mf", "lightgcn"):
+        one, other = (made.root / "recipes" / "small" / f"{model}.toml" for made in (alone, shared))
+        assert one.read_bytes() == other.read_bytes()
+    assert len(list((shared.root / "recipes" / "small").iterdir())) == 2
+
+
+def test_what_a_killed_process_was_at_is_taken_over(tmp_path: Path) -> None:
+    long = GRID.replace("epochs = 8", "epochs = 100") + 'models = ["dgcf"]\nseeds = 3\nsweep = { layers = [1, 2] }\n'
+    made = place(tmp_path, long=f'title = "Long"\n{long}')
+    first = made.start("long")
+    assert first.stderr is not None
+    while "seed=0" not in first.stderr.readline():
+        assert first.poll() is None
+    first.send_signal(signal.SIGSTOP)  # in the midst of the next one, of which it does not let go
+    second = made.start("long")
+    assert second.stderr is not None
+    while "waiting for them" not in second.stderr.readline():
+        assert second.poll() is None
+    assert ["layers=1" in line["key"] for line in made.lines("long")] == [True] + 3 * [False]
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    (tally,) = finish([second])
+    keys = sorted(one.key for one in made.book.experiment("long").cells)
+    assert sorted(key for _, key in told(made)) == sorted(tally["known"] + tally["done"]) == keys
+    assert len(tally["done"]) == 5
+    assert not (made.store.folder / CLAIMS).exists()
+
+
+def test_what_another_has_is_passed_over_and_waited_for(tmp_path: Path) -> None:
+    made = place(tmp_path, many=MANY)
+    keys = [one.key for one in made.book.experiment("many").cells]
+    watcher = Until("waiting for them")
+    found: list[Any] = []
+    worker = threading.Thread(target=lambda: found.append(made.desk.run("many", watcher=watcher)))
+    with made.store.claim(cell(made, "dgcf:")) as got:
+        assert got
+        worker.start()
+        assert watcher.event.wait(60)
+        recorded = {line["key"] for line in made.lines("many")}
+        missing = [key for key in keys if key not in recorded]
+        assert len(missing) == 2 + 1  # dgcf's seeds, and so the comparison with them
+        assert all(":dgcf:" in key or ":comparison:" in key for key in missing)
+        time.sleep(1.5)
+        assert worker.is_alive()
+    worker.join(60)
+    (tally,) = found
+    assert tally.missing == {}
+    assert tally.done == keys
+
+
+def test_what_is_decided_is_trained_while_other_trials_are_still_tried(tmp_path: Path) -> None:
+    made = place(tmp_path, tuning=TRIED, table1=TUNED)
+    watcher = Until("waiting for them")
+    worker = threading.Thread(target=lambda: made.desk.run("all", watcher=watcher))
+    with made.store.claim(cell(made, "lightgcn", "tuning")):
+        worker.start()
+        assert watcher.event.wait(60)
+        assert {line["label"] for line in made.lines("table1")} == {"bpr-mf"}
+    worker.join(60)
+    assert {line["label"] for line in made.lines("table1")} == {"bpr-mf", "lightgcn"}
+
+
+# -- how long it takes ------------------------------------------------------------------------------------------------
+
+
+def test_with_a_limit_nobody_is_waited_for_longer(tmp_path: Path) -> None:
+    made = place(tmp_path, many=MANY)
+    made.desk.run("many", only="statistics")
+    with made.store.claim(cell(made, "dgcf-la")):
+        tally = made.desk.run("many", only="dgcf-la", limit=1.2)
+    assert set(tally.missing.values()) == {"other processes were at work, and there was no time left to wait"}
+    assert (tally.done, len(tally.missing)) == ([], 2)
+
+
+def test_what_would_end_too_late_is_passed_over_for_what_is_shorter(tmp_path: Path) -> None:
+    made = place(tmp_path, many=MANY)
+    made.desk.run("many", seeds=1)
+    path = made.store.path("many")
+    lines = made.lines("many")
+    for line in lines:
+        line["seconds"] = 1000 if line["model"] == "dgcf" else 0.1
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tally = made.desk.run("many", only="seed=1", limit=100)
+    assert tally.missing == {cell(made, "dgcf:paper:*seed=1").key: "there was no time left"}
+    assert len(tally.done) == 3
+
+
+def test_the_estimate_is_of_what_is_most_alike(tmp_path: Path) -> None:
+    made = place(tmp_path, many=MANY)
+    cells = made.book.experiment("many").wanted("lightgcn:paper:*seed")
+    here = {"device": "cpu", "cpu": "this"}
+
+    def line(seconds: float, **other: Any) -> dict[str, Any]:
+        usual = {"kind": "trained", "model": "lightgcn", "data": {"name": "small"}, "hardware": here}
+        return {**usual, **other, "seconds": seconds}
+
+    other_model = [line(70, model="dgcf"), line(50, model="dgcf", kind="trial")]
+    gpu = {"device": "cuda", "gpu": "H200", "cpu": "this"}
+    unlike = [line(900, data={"name": "large"}), line(800, hardware=gpu), line(700, kind="epochs")]
+    assert len(cells) == 2
+    assert estimate(cells, [line(3), line(5, kind="trial"), *other_model, *unlike], here) == 2 * 5
+    assert estimate(cells[:1], [*other_model, *unlike], here) == 70
+    assert estimate(cells, unlike, here) is None
+    assert estimate(cells, unlike, gpu) == 2 * 800
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_memory_that_others_may_have_taken_spends_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Iterator[Any]:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("dgcf.experiments.reproduce.making.train_seeds", full)
+    made = place(tmp_path, tuning=TRIED)
+    with made.store.claim(cell(made, "lightgcn", "tuning")):
+        tally = made.desk.run("tuning", only="bpr-mf")
+    assert set(tally.missing.values()) == {"CUDA out of memory."}
+    assert not made.store.path("tuning").exists()
+    assert len(made.desk.run("tuning", only="bpr-mf").done) == 3
+    assert {line["validation"] for line in made.lines("tuning")} == {None}
