@@ -58,7 +58,7 @@ def test_many_negatives_are_drawn_on_the_device_and_are_the_same(
     by_host = DeviceBatches(samplers, torch.device("cpu"))
     on_device = DeviceBatches(samplers, torch.device(device))
     wanted = by_host.lay_out(by_host.draw(4))
-    monkeypatch.setattr(device_batches, "LAID_OUT", 1000)
+    monkeypatch.setattr(device_batches, "HOST_DRAWS", 1000)
     found = on_device.lay_out(on_device.draw(4)._replace(negatives=None))
     assert device == "cpu" or on_device.draw(4).negatives is None
     for one, other in zip(found, wanted, strict=True):

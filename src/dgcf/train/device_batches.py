@@ -1,7 +1,8 @@
 """Samplers' epochs as whole tensors on a device: the batches of ``Sampler.batch``, laid end to end.
 
 The host gives raw random bits, which may be drawn ahead in a thread of their own; all that is derived from them
-(orders, positives, negatives) is computed on the device, for all samplers at once.
+(orders, positives, negatives) is computed on the device, for all samplers at once. Where each pair has many negatives,
+their bits are drawn on the device, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from dgcf.train.device_random import device_uniform
 from dgcf.train.sampler import Batch, Sampler, first_of, in_order
 
 LAID_OUT = 1 << 23
-"""Numbers in an epoch that a CPU lays out at once, at most: 64 MiB; beyond them a GPU draws its own."""
+"""Numbers of an epoch that a CPU lays out at once, at most: 64 MiB."""
+HOST_DRAWS = 1 << 23
+"""Negatives of an epoch that the host draws for a GPU, at most; and how many the GPU draws at a time beyond them."""
 
 
 class Drawn(NamedTuple):
@@ -28,7 +31,7 @@ class Drawn(NamedTuple):
     ``order``: words whose order is that of the pairs, (s, n_pairs), or of each batch's users, (s, batches, n_users); or
     chances, (s, n), where a batch is larger than its users are many. ``positives``: (s, n) chances, for sampling by
     user. ``negatives``: (s, n · per_pair) chances, or words (s, batches, n_items) that the shared items are
-    drawn by.
+    drawn by; or None where the device draws them itself, for which it has to know the ``epoch``.
     """
 
     order: NDArray[np.int64] | NDArray[np.float64]
@@ -66,7 +69,7 @@ class DeviceBatches:
             positives = self._chances("positives", first, sizes)
         if sampler.shared is not None:
             return Drawn(order, positives, self._words("shared-negatives", first, sampler.pairs.n_items), epoch)
-        if self.device.type == "cuda" and sampler.pairs_per_epoch * sampler.per_pair > LAID_OUT:
+        if self.device.type == "cuda" and sampler.pairs_per_epoch * sampler.per_pair > HOST_DRAWS:
             return Drawn(order, positives, None, epoch)
         own = [size * sampler.per_pair for size in sizes]
         return Drawn(order, positives, self._chances("negatives", first, own), epoch)
@@ -109,7 +112,7 @@ class DeviceBatches:
         """(s, n · per_pair): the chances of the pairs' own negatives, drawn on the device, some batches at a time."""
         sampler = self.sampler
         first, wide = epoch * sampler.batches_per_epoch, sampler.batch_size * sampler.per_pair
-        last, some = first + sampler.batches_per_epoch, max(1, LAID_OUT // wide)
+        last, some = first + sampler.batches_per_epoch, max(1, HOST_DRAWS // wide)
         found = torch.empty(len(self.seeds), sampler.batches_per_epoch * wide, dtype=torch.float64, device=self.device)
         for lane, seed in zip(found, self.seeds, strict=True):
             for at in range(first, last, some):
