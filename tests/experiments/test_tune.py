@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -269,6 +270,23 @@ def test_a_study_of_something_else_is_refused(
     with pytest.raises(ConfigError, match="is the study of something else") as refusal:
         tune(search_for(given, out=whole.search.path, **words), trials=20, device="cpu")
     assert message in str(refusal.value)
+
+
+def test_a_setting_that_came_after_a_study_is_no_change_at_its_default(
+    whole: Tuned, dataset: Dataset, tmp_path: Path
+) -> None:
+    older = tmp_path / "study"
+    shutil.copytree(whole.search.path, older)
+    about = json.loads((older / "study.json").read_text())
+    assert about["settings"].pop("popularity") == 0.0
+    (older / "study.json").write_text(json.dumps(about))
+    words: dict[str, Any] = {"preset": "plain", "settings": SETTINGS, "seed": 3, "out": older}
+    again = tune(search_for(dataset, "bpr-mf", **words), trials=len(whole.rows), device="cpu")
+    assert again.best.settings == whole.best.settings
+    about["settings"].pop("epochs")
+    (older / "study.json").write_text(json.dumps(about))
+    with pytest.raises(ConfigError, match="epochs 1000 is now 20"):
+        tune(search_for(dataset, "bpr-mf", **words), trials=len(whole.rows), device="cpu")
 
 
 def test_settings_that_cannot_be_trained_are_the_worst_trials(dataset: Dataset, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.experiments.space import Spaces, contains, distribution
 from dgcf.files import locked, sole_use, whole_file
 from dgcf.random import bits
+from dgcf.train import resolve
 
 if TYPE_CHECKING:
     import optuna
@@ -324,4 +325,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
 
 def _flat(about: Mapping[str, Any]) -> dict[str, Any]:
     plain = {key: value for key, value in about.items() if key not in ("dataset", "space", "settings")}
-    return {**plain, **{f"space of {key}": value for key, value in about["space"].items()}, **about["settings"]}
+    # A setting that came with a later version than the study had its default there.
+    defaults = resolve(about["model"], preset="plain").settings()
+    space = {f"space of {key}": value for key, value in about["space"].items()}
+    return {**plain, **space, **defaults, **about["settings"]}
