@@ -16,9 +16,9 @@ from scipy.sparse import csr_array
 
 from dgcf.data import load
 from dgcf.errors import ArtifactError, ConfigError, DataError
-from dgcf.experiments.reproduce import amplitude, computing
+from dgcf.experiments.reproduce import IDS, amplitude, computing
 from dgcf.experiments.reproduce.__main__ import main
-from dgcf.experiments.reproduce.plan import IDS, Book
+from dgcf.experiments.reproduce.plan import Book
 from dgcf.experiments.reproduce.running import Desk
 from dgcf.experiments.reproduce.smoothness import one_side, smoothness
 from dgcf.experiments.reproduce.sources import carved, obtain, resplit
@@ -135,10 +135,8 @@ def test_a_setting_at_its_default_does_not_change_a_fingerprint(small: Place) ->
 def test_all_runs_every_experiment_and_names_what_it_cannot(small: Place) -> None:
     tally = small.desk.run("all", seeds=1)
     assert len(tally.done) == 2 + 1 + 1
-    assert tally.missing == {
-        f"small:lightgcn:tuned:seed={seed}": "there is no small/lightgcn.toml among the recipes; tune it first"
-        for seed in (0,)
-    }
+    why = "there is no small/lightgcn.toml among the recipes; run `dgcf reproduce tuning` first"
+    assert tally.missing == {"small:lightgcn:tuned:seed=0": why}
 
 
 def test_without_time_nothing_is_begun(small: Place) -> None:
@@ -266,15 +264,79 @@ def test_the_plain_runner_refuses_in_one_sentence(
         (('settings = ["paper"]\n', ""), "names no models or no settings"),
         (("dim = 8", "dimm = 8"), "did you mean 'dim'"),
         (("title", "titel"), "did you mean 'title'"),
-        (("[[grid]]", "[grid]"), None),
+        (("title", "[[titles]]\ntitle"), "has no setting 'titles'"),
+        (('title = "The first"', "title = 1"), r"title of .*first\.toml is 1, expected text"),
+        (('title = "The first"', 'title = "A"\nnotes = "B"'), r"notes of .* is 'B', expected a list of words"),
+        (("set = {", "set = [4] #"), r"set of a grid of .*first\.toml is \[4\], expected a table, such as"),
+        (("[1, 2]", "4"), r"sweep of a grid of .*first\.toml is \{'layers': 4\}, expected a table of lists"),
+        (("[1, 2]", "[]"), r"sweep of a grid of .*first\.toml is \{'layers': \[\]\}, expected a table of lists"),
+        (('models = ["dgcf"]', 'models = "dgcf"'), r"models of a grid of .*first\.toml is 'dgcf', expected a list of"),
+        (('data = ["small"]', 'data = "small"'), r"data of a grid of .*first\.toml is 'small', expected a list of"),
+        (('data = ["small"]', "data = []"), r"data of a grid of .*first\.toml is \[\], expected a list of words"),
+        (("set = {", "seeds = 0\nset = {"), r"seeds of a grid of .*first\.toml is 0, expected a whole number from 1"),
+        (("set = {", "seeds = '5'\nset = {"), r"seeds of a grid of .*first\.toml is '5', expected a whole number"),
+        (("set = {", "seeds = true\nset = {"), r"seeds of a grid of .*first\.toml is True, expected a whole number"),
+        (('kind = "statistics"', 'kind = "edges"'), "counts edges and names no epsilon"),
+        (("dim = 8", "dim = 'wide'"), r"in .*first\.toml, dim of .* is 'wide', expected .*; change it there\.$"),
+        (("dim = 8", "dim = -8"), r"in .*first\.toml, dim is -8, expected .*; change it there\.$"),
+        (('models = ["dgcf"]', 'models = ["dgfc"]'), r"in .*first\.toml, .*did you mean 'dgcf'"),
     ],
     ids=str,
 )
 def test_a_slip_in_a_recipe_is_found_before_anything_is_trained(
-    small: Place, change: tuple[str, str], sentence: str | None
+    small: Place, change: tuple[str, str], sentence: str
 ) -> None:
     text = (small.root / "recipes" / "reproduce" / "first.toml").read_text()
+    assert change[0] in text
     small.write("first", text.replace(*change))
+    with pytest.raises(ConfigError, match=sentence):
+        Book.read(small.root / "recipes")
+
+
+def test_one_bracket_too_few_is_one_sentence(small: Place) -> None:
+    small.write("first", 'title = "A"\n[grid]\ndata = ["small"]\nkind = "statistics"\n')
+    with pytest.raises(
+        ConfigError, match=r"grid of .*first\.toml is \{'data'.*, expected tables, each below a \[\[grid\]\]"
+    ):
+        Book.read(small.root / "recipes")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            ("seeds = 2", 'seeds = "5"'),
+            r"seeds of dataset small of .*data\.toml is '5', expected a whole number from 1",
+        ),
+        (("seeds = 2", "seeds = 0"), r"seeds of dataset small of .*data\.toml is 0, expected a whole number from 1"),
+        (("seeds = 2", "seeds = 2\ncarve = 1.5"), r"carve of dataset small of .*data\.toml is 1\.5, expected a share"),
+        (("fingerprints = [", "fingerprints = 'a' #"), r"fingerprints of dataset small of .*expected a list of words"),
+        (('family = "small"\n', ""), r"dataset small of .*data\.toml has no family; give it title, known, family"),
+        (("[small]", "small = 3\n[smaller]"), r"data\.toml has small = 3 outside any dataset"),
+    ],
+    ids=str,
+)
+def test_a_slip_in_a_dataset_is_one_sentence(small: Place, change: tuple[str, str], sentence: str) -> None:
+    text = (small.root / "recipes" / "reproduce" / "data.toml").read_text()
+    assert change[0] in text
+    small.write("data", text.replace(*change))
+    with pytest.raises(ConfigError, match=sentence):
+        Book.read(small.root / "recipes")
+
+
+@pytest.mark.parametrize(
+    ("decided", "over", "sentence"),
+    [
+        ("layers = 'deep'", "", r"in .*small.lightgcn\.toml, layers of .* is 'deep', expected .*; change it there\.$"),
+        ("layers = 2", "set = { layers = 'deep' }\n", r"in .*third\.toml, layers of .* is 'deep'"),
+        ("layer = 2", "", r"in .*small.lightgcn\.toml, .*did you mean 'layers'"),
+    ],
+)
+def test_a_slip_in_decided_settings_is_said_of_their_file(small: Place, decided: str, over: str, sentence: str) -> None:
+    text = (small.root / "recipes" / "reproduce" / "third.toml").read_text()
+    small.write("third", text + over)
+    (small.root / "recipes" / "small").mkdir()
+    (small.root / "recipes" / "small" / "lightgcn.toml").write_text(f'model = "lightgcn"\n{decided}\n')
     with pytest.raises(ConfigError, match=sentence):
         Book.read(small.root / "recipes")
 

@@ -14,9 +14,10 @@ import pytest
 
 from dgcf.config import read_toml
 from dgcf.errors import DataError
+from dgcf.experiments.reproduce import IDS
 from dgcf.experiments.reproduce.measuring import BINS, METRICS, PATCH
 from dgcf.experiments.reproduce.pages import REPORT
-from dgcf.experiments.reproduce.plan import IDS, Book, Cell
+from dgcf.experiments.reproduce.plan import Book, Cell
 from dgcf.experiments.reproduce.render import CHAPTERS, fill, page_blocks, recorded_note, render, views
 from dgcf.experiments.reproduce.store import Store
 from dgcf.experiments.reproduce.summary import readme_block

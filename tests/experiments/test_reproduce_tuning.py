@@ -115,7 +115,12 @@ def test_every_model_has_the_candidates_that_mean_something_for_it(small: Place)
         (('decides = "tuned"\n', ""), "decide '', expected tuned or best"),
         (('["paper"]', '["paper", "plain"]'), r"laid over \['paper', 'plain'\], expected one preset"),
         (("layers = 1,", "layer = 1,"), "did you mean 'layers'"),
-        (("candidates = [{}, ", "candidates = [3, "), "need candidates"),
+        (
+            ("candidates = [{}, ", "candidates = [3, "),
+            r"candidates of .*tuning\.toml is \[3, .*expected a list of tables",
+        ),
+        (("learning_rate = 0.05", "learning_rate = 'fast'"), r"in .*tuning\.toml, learning_rate .*; change it there"),
+        (('models = ["bpr-mf", ', 'models = ["bpr-fm", '), r"in .*tuning\.toml, .*did you mean 'bpr-mf'"),
         (('kind = "trial"\n', ""), "only a trial has them"),
         (('models = ["bpr-mf", "lightgcn"]\n', ""), "names no models or no settings"),
     ],

@@ -11,7 +11,7 @@ import fnmatch
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -19,24 +19,16 @@ from typing import Any
 
 from dgcf.config import read_toml, refuse_unknown
 from dgcf.errors import ConfigError, did_you_mean
+from dgcf.experiments.reproduce import IDS
+from dgcf.experiments.reproduce.checking import GRIDS, WORD, WORDS, of_file, require_kinds
+from dgcf.experiments.reproduce.grids import DECIDED, Grid, read_grid
 from dgcf.experiments.reproduce.sources import Source, named, read_sources
 from dgcf.experiments.space import drops_edges
 from dgcf.train import Recipe, resolve
 from dgcf.train.presets import PRESETS
 
-# First what decides settings, then the order of the paper, which is also the order of work; `all` is every one of them.
-IDS = (
-    "tuning",
-    *("table1", "table2", "table3", "table4"),
-    *("loss-curve", "layers", "oscillation-diff", "correlation", "pattern", "depth", "density", "drop-edge"),
-    *("epsilon", "time", "theory", "best", "lightgcn-gowalla"),
-)
 FILES = ("data", "paper")
 """What lies beside the recipes of experiments and is none."""
-KINDS = ("trained", "trial", "statistics", "edges", "walks", "epochs", "comparison")
-MEASURES = ("curve", "groups", "gates", "gate-histogram", "pattern", "smoothness")
-DECIDED = ("tuned", "best")
-"""What trials can decide: a model's own settings, or the best there are, whatever the model."""
 REFERENCE = "dgcf"
 """What every other model is compared with."""
 # What every trained cell has in common; a change of it makes other cells of all of them.
@@ -100,25 +92,6 @@ class Cell:
         assert self.recipe is not None
         chosen = json.dumps(self.recipe.settings(), sort_keys=True)
         return self.source.fingerprint(self.seed or 0), self.recipe.name, chosen
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Part of a recipe: the product of its lists. ``set`` holds for all its cells, ``sweep`` has a list for a name.
-
-    A grid of trials has ``candidates``, each laid over a preset, and ``decides`` what the best of them is used for.
-    """
-
-    data: Sequence[str]
-    kind: str = "trained"
-    models: Sequence[str] = ()
-    settings: Sequence[str] = ()
-    seeds: int | None = None
-    measures: Sequence[str] = ()
-    set: Mapping[str, Any] = field(default_factory=dict)
-    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    decides: str = ""
-    candidates: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -220,22 +193,6 @@ def _settings_of(model: str) -> set[str]:
     return set(recipe.settings()) - idle
 
 
-def _refuse_undecided(grid: Grid, path: Path) -> None:
-    """Trials say what they try and what for; nothing else has candidates."""
-    if grid.kind != "trial":
-        if grid.candidates or grid.decides:
-            raise ConfigError(f"a grid of {path} has candidates and is of kind {grid.kind}; only a trial has them.")
-        return
-    if grid.decides not in DECIDED:
-        raise ConfigError(f"trials of {path} decide {grid.decides!r}, expected {' or '.join(DECIDED)}.")
-    if not grid.candidates or grid.sweep or not all(isinstance(one, dict) for one in grid.candidates):
-        raise ConfigError(f"trials of {path} need candidates, a list such as [{{}}, {{ layers = 2 }}], and no sweep.")
-    if len(grid.settings) != 1 or grid.settings[0] not in PRESETS:
-        raise ConfigError(
-            f"trials of {path} are laid over {list(grid.settings)}, expected one preset ({', '.join(PRESETS)})."
-        )
-
-
 def _distinct(cells: Sequence[Cell], path: Path) -> list[Cell]:
     """Trials that come to the same for a model are one; what decides one file is of one dataset."""
     kept, tried, datasets = [], dict[tuple[str, str, str], Cell](), dict[str, str]()
@@ -263,32 +220,18 @@ class _Reader:
 
     def experiment(self, name: str, path: Path) -> Experiment:
         content = read_toml(path)
-        refuse_unknown(content, ("title", "notes", "grid"), str(path))
-        grids = [self._grid(about, path) for about in content.get("grid", ())]
+        require_kinds(content, {"title": WORD, "notes": WORDS, "grid": GRIDS}, str(path))
+        grids = [read_grid(about, path) for about in content.get("grid", ())]
         if not grids or "title" not in content:
             raise ConfigError(f"{path} has no title or no [[grid]]; a recipe has both.")
         cells = _distinct([cell for grid in grids for cell in self._cells(name, grid, path)], path)
         compared = tuple(_with_compared(cell, cells) for cell in cells)
         return Experiment(name, content["title"], compared, tuple(content.get("notes", ())))
 
-    def _grid(self, about: Mapping[str, Any], path: Path) -> Grid:
-        refuse_unknown(about, [one.name for one in fields(Grid)], f"a grid of {path}")
-        if "data" not in about:
-            raise ConfigError(f"a grid of {path} names no data; give it a list, such as data = ['ml-1m'].")
-        grid = Grid(**about)
-        for what, words, known in (("kind", [grid.kind], KINDS), ("measure", grid.measures, MEASURES)):
-            for word in words:
-                if word not in known:
-                    hint = did_you_mean(word, known) or f"; there are {', '.join(known)}."
-                    raise ConfigError(f"a grid of {path} has the {what} {word!r}{hint}")
-        if grid.kind in ("trained", "trial", "epochs", "comparison") and not (grid.models and grid.settings):
-            raise ConfigError(f"a grid of {path} names no models or no settings; the kind {grid.kind} needs both.")
-        _refuse_undecided(grid, path)
-        return grid
-
     def _trials(self, name: str, grid: Grid, path: Path) -> Iterator[Cell]:
         """Every candidate for every model, less the settings which that model does not have."""
-        had = {model: _settings_of(model) for model in grid.models}
+        with of_file(path):
+            had = {model: _settings_of(model) for model in grid.models}
         refuse_unknown(
             [key for one in (grid.set, *grid.candidates) for key in one],
             set().union(*had.values()),
@@ -297,7 +240,8 @@ class _Reader:
         for data, model, candidate in product(grid.data, grid.models, grid.candidates):
             source = named(self.sources, data, str(path))
             own = {key: value for key, value in {**grid.set, **candidate}.items() if key in had[model]}
-            recipe = resolve(model, dataset=source.known, preset=grid.settings[0], settings=own)
+            with of_file(path):
+                recipe = resolve(model, dataset=source.known, preset=grid.settings[0], settings=own)
             for seed in range((grid.seeds or 1) if recipe.entry.seeded else 1):
                 yield Cell(name, "trial", source, model, grid.decides, own, seed, recipe=recipe)
 
@@ -308,40 +252,44 @@ class _Reader:
         points = [dict(zip(grid.sweep, values, strict=True)) for values in product(*grid.sweep.values())]
         for data, settings, model, point in product(grid.data, grid.settings or [""], grid.models or [""], points):
             source = named(self.sources, data, str(path))
-            recipe, blocked = self._resolved(source, model, settings, {**grid.set, **point}, grid.kind)
-            seeded = grid.kind == "trained" and (recipe is None or recipe.entry.seeded)
-            seeds: Sequence[int | None] = range(grid.seeds or source.seeds) if seeded else [None]
-            if grid.kind == "trained" and not seeded:
-                seeds = [0]
-            for seed in seeds:
-                yield Cell(
-                    name,
-                    grid.kind,
-                    source,
-                    model,
-                    settings,
-                    {**grid.set, **point},
-                    seed,
-                    tuple(grid.measures),
-                    recipe,
-                    blocked,
-                )
+            varied = {**grid.set, **point}
+            recipe, blocked = self._resolved(source, model, settings, varied, grid.kind, path)
+            measures = tuple(grid.measures)
+            for seed in _seeds(grid, source, recipe):
+                yield Cell(name, grid.kind, source, model, settings, varied, seed, measures, recipe, blocked)
 
     def _resolved(
-        self, source: Source, model: str, settings: str, over: Mapping[str, Any], kind: str
+        self, source: Source, model: str, settings: str, over: Mapping[str, Any], kind: str, path: Path
     ) -> tuple[Recipe | None, str]:
-        """What is trained, or why it cannot be yet."""
+        """What is trained, or why it cannot be yet; a slip is said of the file that has it."""
         if kind not in ("trained", "epochs"):
             return None, ""
         if settings in PRESETS:
-            return resolve(model, dataset=source.known, preset=settings, settings=over), ""
+            with of_file(path):
+                return resolve(model, dataset=source.known, preset=settings, settings=over), ""
         if settings not in DECIDED:
-            raise ConfigError(f"settings are {settings!r}, expected tuned, best or a preset ({', '.join(PRESETS)}).")
+            raise ConfigError(
+                f"in {path}, settings are {settings!r}, expected tuned, best or a preset ({', '.join(PRESETS)})."
+            )
         file = self.recipes / decided_file(source, settings, model)
         if not file.is_file():
-            return None, f"there is no {file.parent.name}/{file.name} among the recipes; tune it first"
+            missing = f"{file.parent.name}/{file.name}"
+            return None, f"there is no {missing} among the recipes; run `dgcf reproduce tuning` first"
         written = read_toml(file)
         inside, preset = written.pop("model", model), written.pop("preset", "paper")
         if settings == "tuned" and inside != model:
             raise ConfigError(f"{file} is of model {inside}, expected {model}; put each model into its own file.")
-        return resolve(inside, dataset=source.known, preset=preset, settings={**written, **over}), ""
+        with of_file(file):
+            decided = resolve(inside, dataset=source.known, preset=preset, settings=written)
+        if not over:
+            return decided, ""
+        with of_file(path):
+            return resolve(inside, dataset=source.known, preset=preset, settings={**written, **over}), ""
+
+
+def _seeds(grid: Grid, source: Source, recipe: Recipe | None) -> Sequence[int | None]:
+    """What is not trained has no seed, and what comes out the same for every seed has one."""
+    if grid.kind != "trained":
+        return [None]
+    seeded = recipe is None or recipe.entry.seeded
+    return range(grid.seeds or source.seeds) if seeded else [0]

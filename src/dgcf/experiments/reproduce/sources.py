@@ -9,12 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from dgcf.config import read_toml, refuse_unknown
+from dgcf.config import read_toml
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError, did_you_mean
+from dgcf.experiments.reproduce.checking import COUNT, COUNT_OR_NONE, SHARE, WORD, WORDS, require_kinds
 
-KEYS = ("title", "known", "family", "seeds", "splits", "carve", "settings_of", "fingerprints")
+ENTRIES = {
+    "title": WORD,
+    "known": WORD,
+    "family": WORD,
+    "seeds": COUNT,
+    "fingerprints": WORDS,
+    "splits": COUNT_OR_NONE,
+    "carve": SHARE,
+    "settings_of": WORD,
+}
+"""What a dataset may have, each with its kind; the first five it must have."""
+NEEDED = tuple(ENTRIES)[:5]
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,7 @@ def read_sources(recipes: Path) -> dict[str, Source]:
     for name, about in read_toml(path).items():
         if not isinstance(about, dict):
             raise ConfigError(f"{path} has {name} = {about!r} outside any dataset; write it below a [name].")
-        refuse_unknown(about, KEYS, f"dataset {name} of {path}")
+        require_kinds(about, ENTRIES, f"dataset {name} of {path}")
         found[name] = _source(name, about, path)
     for source in found.values():
         if (
@@ -78,10 +90,9 @@ def read_sources(recipes: Path) -> dict[str, Source]:
 
 
 def _source(name: str, about: Mapping[str, Any], path: Path) -> Source:
-    try:
-        source = Source(name, **{**about, "fingerprints": tuple(about["fingerprints"])})
-    except (KeyError, TypeError) as problem:
-        raise ConfigError(f"dataset {name} of {path} is incomplete ({problem}); give {', '.join(KEYS[:4])} …") from None
+    if lacking := [entry for entry in NEEDED if entry not in about]:
+        raise ConfigError(f"dataset {name} of {path} has no {lacking[0]}; give it {', '.join(NEEDED)}.")
+    source = Source(name, **{**about, "fingerprints": tuple(about["fingerprints"])})
     if len(source.fingerprints) != max(source.splits, 1):
         raise ConfigError(
             f"dataset {name} of {path} has {len(source.fingerprints)} fingerprints for {max(source.splits, 1)} splits; "
