@@ -37,6 +37,7 @@ def test_a_cell_is_computed_once_and_then_drawn(project: Path) -> None:
     assert json.loads(first.stdout) == {
         "experiment": "table3",
         "known": [],
+        "taken_over": [],
         "done": ["small:statistics"],
         "missing": {},
     }
@@ -54,6 +55,19 @@ def test_a_cell_is_computed_once_and_then_drawn(project: Path) -> None:
     assert "(1)" in page
 
 
+def test_what_is_taken_over_is_said_and_counted(project: Path) -> None:
+    small = 'data = ["small"]\nmodels = ["bpr-mf"]\nsettings = ["paper"]\nset = { epochs = 1, dim = 4 }\nseeds = 1\n'
+    for name in ("one", "two"):
+        (project / "recipes" / "reproduce" / f"{name}.toml").write_text(f'title = "T"\n[[grid]]\n{small}')
+    assert invoke(project, "one").stdout == "cells: 1 computed, 0 recorded before, 0 missing\n"
+    again = invoke(project, "two")
+    assert again.stdout == "cells: 0 computed, 1 taken over from other cells, 0 recorded before, 0 missing\n"
+    assert again.stderr.splitlines()[-1].startswith("two small:bpr-mf:paper:epochs=1:dim=4:seed=0  recall@20 ")
+    assert again.stderr.endswith("  taken over from one\n")
+    known = json.loads(invoke(project, "all", "--only", "bpr-mf", "--json").stdout)["known"]
+    assert known == [f"{name} small:bpr-mf:paper:epochs=1:dim=4:seed=0" for name in ("one", "two")]
+
+
 def test_what_is_missing_is_named_and_the_exit_code_tells(project: Path) -> None:
     done = invoke(project, "table3", "--render")
     assert done.exit_code == 1
@@ -66,6 +80,19 @@ def test_datasets_are_written_for_a_machine_without_them(project: Path, tmp_path
     assert json.loads(done.stdout) == {"prepared": [str(tmp_path / "prepared" / "small")]}
     assert (tmp_path / "prepared" / "small" / "dataset.json").is_file()
     assert "is there already" in invoke(project, "table3", "--prepare", tmp_path / "prepared").stderr
+
+
+def test_only_the_datasets_that_are_asked_for_are_written(project: Path, tmp_path: Path) -> None:
+    file = project / "recipes" / "reproduce" / "data.toml"
+    file.write_text(file.read_text() + file.read_text().replace("[small]", "[other]"))
+    (project / "recipes" / "reproduce" / "table3.toml").write_text(TABLE3.replace('"small"', '"small", "other"'))
+    both = json.loads(invoke(project, "table3", "--prepare", tmp_path / "a", "--json").stdout)
+    assert [Path(path).name for path in both["prepared"]] == ["small", "other"]
+    one = json.loads(invoke(project, "all", "--only", "other", "--prepare", tmp_path / "b", "--json").stdout)
+    assert [Path(path).name for path in one["prepared"]] == ["other"]
+    none = invoke(project, "table3", "--only", "nothing", "--prepare", tmp_path / "c")
+    assert none.stderr.startswith("error: table3 has no cell 'nothing'; give any part of a cell's name, such as small")
+    assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize(

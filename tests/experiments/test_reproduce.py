@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -87,7 +89,7 @@ def test_nothing_is_trained_twice_by_one_experiment_or_by_two(small: Place) -> N
     assert (again.done, sorted(again.known)) == ([], sorted(first.done))
     assert small.store.path("first").read_bytes() == stamp
     second = small.desk.run("second")
-    assert (second.done, len(second.known)) == ([], 2)
+    assert (second.done, second.known, len(second.taken_over)) == ([], [], 2)
     for line in small.lines("second"):
         (twin,) = (one for one in small.lines("first") if one["key"] == line["key"].replace("second", "first"))
         assert line["experiment"] == "second"
@@ -95,7 +97,8 @@ def test_nothing_is_trained_twice_by_one_experiment_or_by_two(small: Place) -> N
         assert line["seconds"] == twin["seconds"]
         assert line["measures"] == twin["measures"]
     small.store.path("first").unlink()
-    assert len(small.desk.run("first", only="layers=2").known) == 2
+    assert len(small.desk.run("first", only="layers=2").taken_over) == 2
+    assert len(small.desk.run("first", only="layers=2").known) == 2  # taken over once
     assert [line["measures"] for line in small.lines("first")] == [{}, {}]  # it asks for none of them
 
 
@@ -134,9 +137,11 @@ def test_a_setting_at_its_default_does_not_change_a_fingerprint(small: Place) ->
 
 def test_all_runs_every_experiment_and_names_what_it_cannot(small: Place) -> None:
     tally = small.desk.run("all", seeds=1)
+    key = "small:dgcf:paper:epochs=4:evaluate_every=2:dim=8:batch_size=256:epsilon=0.02:layers=2:seed=0"
+    assert {f"first {key}", f"second {key}"} < {*tally.done}  # of two experiments and one key
     assert len(tally.done) == 2 + 1 + 1
     why = "there is no small/lightgcn.toml among the recipes; run `dgcf reproduce tuning` first"
-    assert tally.missing == {"small:lightgcn:tuned:seed=0": why}
+    assert tally.missing == {"third small:lightgcn:tuned:seed=0": why}
 
 
 def test_without_time_nothing_is_begun(small: Place) -> None:
@@ -181,6 +186,31 @@ def test_a_process_killed_at_any_moment_leaves_whole_results_and_goes_on(tmp_pat
     assert len({line["key"] for line in made.lines("long")}) == len(made.lines("long"))
 
 
+def test_a_line_that_lacks_its_newline_alone_is_kept(small: Place) -> None:
+    small.desk.run("first", only="layers=1:seed=0")
+    path, (line,) = small.store.path("first"), small.store.lines("first")
+    whole = path.read_bytes()
+    path.write_bytes(whole.removesuffix(b"\n"))
+    assert small.store.lines("first") == [line]
+    assert small.desk.run("first", only="layers=1").known == [line["key"]]
+    assert path.read_bytes().startswith(whole)
+    assert len(small.lines("first")) == 2
+
+
+@pytest.mark.parametrize(("kind", "lacking"), [("layers=1", "test"), ("statistics", "computed"), ("layers=1", "kind")])
+def test_a_line_that_is_no_finished_cell_is_named(small: Place, kind: str, lacking: str) -> None:
+    small.desk.run("first", only=kind)
+    first, *rest = small.lines("first")
+    del first[lacking]
+    text = "".join(json.dumps(line) + "\n" for line in (*rest, first))
+    small.store.path("first").write_text(text)
+    number = len(rest) + 1
+    with pytest.raises(
+        ArtifactError, match=rf"line {number} of .*first\.jsonl is no finished cell \(it has no '{lacking}'\)"
+    ):
+        small.store.lines("first")
+
+
 def test_a_broken_line_in_the_middle_is_named(small: Place) -> None:
     small.desk.run("first", only="statistics")
     whole = small.store.path("first").read_bytes()
@@ -189,9 +219,21 @@ def test_a_broken_line_in_the_middle_is_named(small: Place) -> None:
         small.desk.run("first")
 
 
-def test_a_full_disk_is_one_sentence() -> None:
-    with pytest.raises(DataError, match="cannot write /dev/full/first"):
+def test_what_cannot_be_read_or_written_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"cannot write /dev/full/first.*; see that you may write there, then go on"):
         Store(Path("/dev/full")).append("first", {"key": "a"})
+    (tmp_path / "first.jsonl").mkdir()
+    with pytest.raises(
+        DataError, match=r"cannot read .*first\.jsonl: Is a directory; see that it is a file you may read"
+    ):
+        Store(tmp_path).lines("first")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(DataError, match=r"cannot write .*second\.jsonl: No space left on device; free some space"):
+        Store(tmp_path).append("second", {"key": "a"})
 
 
 def test_other_data_than_the_recipes_expect_is_refused(small: Place) -> None:
@@ -236,7 +278,10 @@ def test_training_needs_nothing_but_numpy_scipy_torch_and_safetensors(small: Pla
         (("first", "--only", "layers=9"), "first has no cell 'layers=9'"),
         (("first", "--seeds", "0"), "seeds is 0, expected a whole number from 1 on"),
         (("first", "--device", "tpu"), "device 'tpu' cannot be used here"),
-        (("all", "--only", "layers=9"), "no experiment has a cell 'layers=9'"),
+        (
+            ("all", "--only", "nothing"),
+            "no experiment has a cell 'nothing'; give any part of a cell's name, such as sm",
+        ),
     ],
     ids=str,
 )

@@ -116,10 +116,10 @@ def test_together_they_record_every_cell_once_and_as_one_alone(
     shared = place(tmp_path, many=MANY, same=SAME)
     tallies = finish([shared.start("all") for _ in range(processes)])
     assert told(shared) == lone
-    keys = sorted(key for _, key in told(shared))
-    done = [key for tally in tallies for key in tally["done"]]
-    assert len(done) >= len(set(keys)) == len(set(done))  # a second name may be taken over, or trained with the first
-    assert all(sorted(tally["known"] + tally["done"]) == keys for tally in tallies)
+    names = sorted(f"{experiment} {key}" for experiment, key in told(shared))
+    recorded = [name for tally in tallies for name in tally["done"] + tally["taken_over"]]
+    assert sorted(recorded) == names
+    assert all(sorted(tally["known"] + tally["taken_over"] + tally["done"]) == names for tally in tallies)
     assert not (shared.store.folder / CLAIMS).exists()
 
 

@@ -225,7 +225,7 @@ def test_a_trial_takes_the_validation_of_the_same_training(small: Place) -> None
     small.desk.run("table1", seeds=1)
     (trained,) = small.lines("table1")
     tally = small.desk.run("tuning", only="lightgcn")
-    (known,) = tally.known
+    (known,) = tally.taken_over
     (line,) = (line for line in small.lines("tuning") if line["key"] == known)
     assert line["validation"] == trained["validation"]
     assert set(line) == {*small.lines("tuning")[-1]}

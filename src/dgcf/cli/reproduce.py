@@ -10,10 +10,11 @@ import typer
 
 from dgcf.cli.terminal import AsJson, emit, out, say
 from dgcf.errors import ConfigError
+from dgcf.experiments.reproduce import IDS
 
 if TYPE_CHECKING:
     from dgcf.experiments.reproduce.plan import Book
-    from dgcf.experiments.reproduce.running import Tally, Watcher
+    from dgcf.experiments.reproduce.running import Asked, Tally, Watcher
     from dgcf.experiments.reproduce.store import Store
 
 LISTED = 20
@@ -29,8 +30,7 @@ def reproduce(
         str,
         typer.Argument(
             metavar="ID",
-            help="tuning, table1 … table4, loss-curve, layers, oscillation-diff, correlation, pattern, depth, density, "
-            "drop-edge, epsilon, time, theory, best, lightgcn-gowalla, or all.",
+            help=f"{', '.join(IDS)}, or all.",
             show_default=False,
         ),
     ],
@@ -69,6 +69,7 @@ def reproduce(
     Example: `dgcf reproduce all --render`
     """
     from dgcf.experiments.reproduce.plan import Book  # here: torch takes seconds to import
+    from dgcf.experiments.reproduce.running import Asked
     from dgcf.experiments.reproduce.store import Store
 
     _refuse_together(render, {"--seeds": seeds, "--only": only, "--prepare": prepare})
@@ -76,7 +77,7 @@ def reproduce(
         _look_for_data_in(data_home)
     book, store = Book.read(project / "recipes", "name that with --project"), Store(project / "results")
     if prepare is not None:
-        _prepare(book, experiment, prepare, as_json)
+        _prepare(book, Asked(experiment, only, seeds), prepare, as_json)
     elif render:
         _render(book, store, experiment, project, as_json)
     else:
@@ -97,10 +98,10 @@ def _look_for_data_in(folder: Path) -> None:
     os.environ["DGCF_DATA_HOME"] = str(folder)
 
 
-def _prepare(book: Book, experiment: str, folder: Path, as_json: bool) -> None:
+def _prepare(book: Book, asked: Asked, folder: Path, as_json: bool) -> None:
     from dgcf.experiments.reproduce.running import prepare
 
-    written = [str(path) for path in prepare(book, experiment, folder, say)]
+    written = [str(path) for path in prepare(book, asked, folder, say)]
     emit({"prepared": written}, as_json, lambda: None)
 
 
@@ -127,7 +128,9 @@ def _watcher() -> Watcher:
 
 
 def _tell(tally: Tally) -> None:
-    out.print(f"cells: {len(tally.done)} computed, {len(tally.known)} recorded before, {len(tally.missing)} missing")
+    taken = f"{len(tally.taken_over)} taken over from other cells, " if tally.taken_over else ""
+    told = f"{len(tally.done)} computed, {taken}{len(tally.known)} recorded before, {len(tally.missing)} missing"
+    out.print(f"cells: {told}")
     _tell_missing(tally.missing)
 
 

@@ -22,6 +22,9 @@ class Lines(Watcher):
     def finished(self, line: Mapping[str, Any]) -> None:
         say(told(line))
 
+    def taken_over(self, line: Mapping[str, Any], origin: str) -> None:
+        say(told(line, origin))
+
 
 class Bar(Lines):
     """The same above a bar that ends with the last cell."""
@@ -37,6 +40,10 @@ class Bar(Lines):
 
     def finished(self, line: Mapping[str, Any]) -> None:
         super().finished(line)
+        self.elsewhere(line)
+
+    def taken_over(self, line: Mapping[str, Any], origin: str) -> None:
+        super().taken_over(line, origin)
         self.elsewhere(line)
 
     def elsewhere(self, line: Mapping[str, Any]) -> None:

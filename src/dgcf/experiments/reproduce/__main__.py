@@ -30,6 +30,9 @@ class Lines(Watcher):
     def finished(self, line: Mapping[str, Any]) -> None:
         self.note(told(line))
 
+    def taken_over(self, line: Mapping[str, Any], origin: str) -> None:
+        self.note(told(line, origin))
+
 
 def main(words: list[str] | None = None) -> int:
     """Run it; 0 where every cell is recorded now, 1 where some are missing or something is wrong."""

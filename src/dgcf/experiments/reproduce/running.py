@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from dgcf.errors import ConfigError, DataError
+from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.experiments.reproduce.choosing import settle
 from dgcf.experiments.reproduce.machine import estimate, hardware
 from dgcf.experiments.reproduce.making import COMPUTED, Maker, naming
 from dgcf.experiments.reproduce.measuring import METRICS
-from dgcf.experiments.reproduce.plan import Book, Cell, Experiment
+from dgcf.experiments.reproduce.plan import Book, Cell
 from dgcf.experiments.reproduce.sources import Source, obtain
 from dgcf.experiments.reproduce.store import Index, Line, Store, together
 from dgcf.train import DivergedError, pick_device
@@ -42,7 +42,10 @@ class Watcher:
         """Something that the person should know, in one sentence."""
 
     def finished(self, line: Mapping[str, Any]) -> None:
-        """One more cell is recorded."""
+        """One more cell was computed and is recorded."""
+
+    def taken_over(self, line: Mapping[str, Any], origin: str) -> None:
+        """One more cell is recorded: the same training was there, as part of the experiment ``origin``."""
 
     def elsewhere(self, line: Mapping[str, Any]) -> None:
         """One more cell was recorded by another process."""
@@ -53,14 +56,19 @@ class Watcher:
 
 @dataclass
 class Tally:
-    """What became of the cells that were asked for, by key; ``missing`` says why."""
+    """What became of the cells that were asked for, by key, after their experiment where ``all`` were asked for.
+
+    ``known`` were recorded before, or meanwhile by other processes; ``taken_over`` from the same training of another
+    cell; ``missing`` says why.
+    """
 
     known: list[str] = field(default_factory=list)
+    taken_over: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"known": self.known, "done": self.done, "missing": self.missing}
+        return {"known": self.known, "taken_over": self.taken_over, "done": self.done, "missing": self.missing}
 
 
 @dataclass(frozen=True)
@@ -87,38 +95,49 @@ class Desk:
         are at is left to them and waited for. ``limit``: seconds after which nothing is begun or waited for any more;
         what would probably not be finished by then is not begun.
         """
-        if seeds is not None and seeds < 1:
-            raise ConfigError(f"seeds is {seeds}, expected a whole number from 1 on.")
         pick_device(self.device)
         heard = watcher or Watcher()
-        chosen = self.book.chosen(name)
-        if not _asked(chosen, only, seeds, alone=len(chosen) == 1):
-            raise ConfigError(f"no experiment has a cell {only!r}; leave --only out, or name one with its experiment.")
-        work = _Work(self, lambda book: _asked(book.chosen(name), only, seeds), heard, limit)
+        asked = Asked(name, only, seeds)
+        asked.refuse_nothing(self.book)
+        work = _Work(self, asked, heard, limit)
         try:
-            return work.through([cell for one in chosen for cell in one.trials])
+            return work.through([cell for one in self.book.chosen(name) for cell in one.trials])
         finally:
             heard.ended()
 
 
-def _asked(
-    experiments: Iterable[Experiment], only: str | None, seeds: int | None, *, alone: bool = False
-) -> list[Cell]:
-    """The cells that are asked for; unless it is ``alone``, an experiment may have none that match."""
-    found = []
-    for experiment in experiments:
-        try:
-            found += experiment.wanted(only, seeds)
-        except ConfigError:
-            if alone:
-                raise
-    return found
+@dataclass(frozen=True)
+class Asked:
+    """Which cells a person asks for: of one experiment or of ``all``, those that match, the first so many seeds."""
+
+    name: str
+    only: str | None = None
+    seeds: int | None = None
+
+    def cells(self, book: Book) -> list[Cell]:
+        """Them; an experiment may have none."""
+        return [cell for one in book.chosen(self.name) for cell in one.wanted(self.only, self.seeds)]
+
+    def called(self, cell: Cell) -> str:
+        """A cell's key, after its experiment where there are several, which may use the same keys."""
+        return f"{cell.experiment} {cell.key}" if self.name == "all" else cell.key
+
+    def refuse_nothing(self, book: Book) -> None:
+        """Something is asked for, or a sentence says why not."""
+        if self.seeds is not None and self.seeds < 1:
+            raise ConfigError(f"seeds is {self.seeds}, expected a whole number from 1 on.")
+        if self.cells(book):
+            return
+        keys = [cell.key for one in book.chosen(self.name) for cell in one.cells]
+        whose = "no experiment has a cell" if self.name == "all" else f"{self.name} has no cell"
+        hint = did_you_mean(self.only or "", keys) or f"; give any part of a cell's name, such as {keys[0]}."
+        raise ConfigError(f"{whose} {self.only!r}{hint}")
 
 
 class _Work:
     """One sitting: rounds over what is not recorded, past what other processes are at."""
 
-    def __init__(self, desk: Desk, asked: Callable[[Book], list[Cell]], watcher: Watcher, limit: float | None) -> None:
+    def __init__(self, desk: Desk, asked: Asked, watcher: Watcher, limit: float | None) -> None:
         self.desk, self.asked, self.watcher, self.limit = desk, asked, watcher, limit
         self.began = time.monotonic()
         self.longest = 0.0
@@ -126,6 +145,7 @@ class _Work:
         self.index = Index()
         self.left: dict[Name, Cell] = {}  # what may still be done: not recorded, not blocked, not given up
         self.done: set[Name] = set()
+        self.taken_over: set[Name] = set()
         self.given_up: dict[Name, str] = {}
         self.told: set[str] = set()
 
@@ -151,7 +171,7 @@ class _Work:
 
     def _plan(self) -> None:
         """What the recipes as they are now leave to be done."""
-        cells = [cell for cell in self.asked(self.desk.book) if not cell.blocked]
+        cells = [cell for cell in self.asked.cells(self.desk.book) if not cell.blocked]
         self.index = self.desk.store.index(self.desk.book.experiments)
         missing = [cell for cell in cells if self.index.find(cell) is None]
         self.left = {_id(cell): cell for cell in missing if _id(cell) not in self.given_up}
@@ -168,13 +188,16 @@ class _Work:
 
     def _tally(self) -> Tally:
         tally = Tally()
-        for cell in self.asked(self.desk.book):
+        for cell in self.asked.cells(self.desk.book):
+            called = self.asked.called(cell)
             if _id(cell) in self.done:
-                tally.done.append(cell.key)
+                tally.done.append(called)
+            elif _id(cell) in self.taken_over:
+                tally.taken_over.append(called)
             elif not cell.blocked and self.index.find(cell):
-                tally.known.append(cell.key)
+                tally.known.append(called)
             else:
-                tally.missing[cell.key] = cell.blocked or self.given_up[_id(cell)]
+                tally.missing[called] = cell.blocked or self.given_up[_id(cell)]
         return tally
 
     def _note_once(self, text: str) -> None:
@@ -200,7 +223,7 @@ class _Work:
             if not got:
                 return cells
             self._look()
-            cells = [cell for cell in self._not_recorded(cells) if not self._taken_over(cell)]
+            cells = [cell for cell in self._not_recorded(cells) if not self._take_over(cell)]
             if self._late(cells):
                 self._give_up(cells, "there was no time left")
             elif cells:
@@ -218,27 +241,31 @@ class _Work:
     def _not_recorded(self, cells: Iterable[Cell]) -> list[Cell]:
         return [cell for cell in cells if _id(cell) in self.left]
 
-    def _taken_over(self, cell: Cell) -> bool:
+    def _take_over(self, cell: Cell) -> bool:
         """Whether the cell could be recorded at once: the same training is there under another name."""
-        line = self._same_training(cell)
-        if line is not None:
-            self._record(cell, line)
-        return line is not None
+        found = self._same_training(cell)
+        if found is None:
+            return False
+        origin, line = found
+        self._record(cell, line)
+        self.taken_over.add(_id(cell))
+        self.watcher.taken_over(line, origin)
+        return True
 
-    def _same_training(self, cell: Cell) -> Line | None:
-        """The same training from under another name, with what this cell wants of it."""
+    def _same_training(self, cell: Cell) -> tuple[str, Line] | None:
+        """The same training from under another name, with what this cell wants of it, and of which experiment it is."""
         if cell.kind == "trained" and (line := self.index.same_training(cell)):
             asked = {name: line["measures"][name] for name in cell.measures}  # the rest stays where it was measured
-            return {**line, **naming(cell), "measures": asked}
+            return line["experiment"], {**line, **naming(cell), "measures": asked}
         if cell.kind != "trial":
             return None
         if line := self.index.same_training(cell):
-            return {**line, **naming(cell)}
+            return line["experiment"], {**line, **naming(cell)}
         line = self.index.same_training(replace(cell, kind="trained"))
         if line is None or not line["validation"]:
             return None
         own = {name: value for name, value in line.items() if name not in BEYOND_VALIDATION}
-        return {**own, **naming(cell), "kind": cell.kind, "fingerprint": cell.fingerprint}
+        return line["experiment"], {**own, **naming(cell), "kind": cell.kind, "fingerprint": cell.fingerprint}
 
     # -- how it ends ------------------------------------------------------------------------------------------------
 
@@ -284,20 +311,20 @@ class _Work:
     def _finish(self, cell: Cell, line: Line) -> None:
         self._record(cell, line)
         self.done.add(_id(cell))
+        self.watcher.finished(line)
 
     def _record(self, cell: Cell, line: Line) -> None:
         self.desk.store.append(cell.experiment, line)
         self.index.add(line)
         del self.left[_id(cell)]
-        self.watcher.finished(line)
 
 
 def _id(cell: Cell) -> Name:
     return cell.experiment, cell.key
 
 
-def told(line: Mapping[str, Any]) -> str:
-    """A finished cell in one line."""
+def told(line: Mapping[str, Any], origin: str = "") -> str:
+    """A recorded cell in one line; one that was taken over from the experiment ``origin`` took no time."""
     words = [f"{line['experiment']} {line['key']}"]
     if line["kind"] == "trained":
         test = line["test"]["train"]
@@ -305,13 +332,13 @@ def told(line: Mapping[str, Any]) -> str:
     if line["kind"] == "trial" and line["validation"]:
         metric = line["settings"].get("metric", METRICS[0])
         words.append(f"validation {metric} {line['validation'][metric]:.4f}  epoch {line['best_epoch']}")
-    return "  ".join([*words, f"{line['seconds']:.1f} s"])
+    return "  ".join([*words, f"taken over from {origin}" if origin else f"{line['seconds']:.1f} s"])
 
 
-def prepare(book: Book, name: str, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Write every dataset that an experiment needs into ``folder``, for a machine that cannot read the files."""
+def prepare(book: Book, asked: Asked, folder: Path, say: Callable[[str], None]) -> list[Path]:
+    """Write every dataset that the cells need into ``folder``, for a machine that cannot read the files."""
     written = []
-    for source, variant in _needed(book, name):
+    for source, variant in _needed(book, asked):
         target = folder / source.folder(variant)
         if (target / "dataset.json").exists():
             say(f"{target} is there already.")
@@ -322,9 +349,10 @@ def prepare(book: Book, name: str, folder: Path, say: Callable[[str], None]) -> 
     return written
 
 
-def _needed(book: Book, name: str) -> list[tuple[Source, int]]:
-    cells = [cell for one in book.chosen(name) for cell in one.cells if cell.kind != "comparison"]
+def _needed(book: Book, asked: Asked) -> list[tuple[Source, int]]:
+    asked.refuse_nothing(book)
+    cells = [cell for cell in asked.cells(book) if cell.kind != "comparison"]
     found = {(cell.source.name, cell.source.variant(cell.seed or 0)): cell.source for cell in cells}
     if not found:
-        raise DataError(f"{name} needs no dataset; choose another experiment.")
+        raise DataError(f"what is asked for of {asked.name} needs no dataset; ask for more.")
     return [(source, variant) for (_, variant), source in found.items()]

@@ -1,12 +1,13 @@
 """The results: ``results/ID.jsonl``, one line of JSON for each finished cell, appended whole or not at all.
 
 A line that a crash tore apart is the last one of its file and lacks its end; it is no line, and the next one replaces
-it. Values of single users are too many for that file; they lie beside, in ``users/FINGERPRINT.npz``. A file in
-``.claims`` says that a process is at work on something.
+it. One that lacks its newline alone is whole. Values of single users are too many for that file; they lie beside, in
+``users/FINGERPRINT.npz``. A file in ``.claims`` says that a process is at work on something.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -27,6 +28,10 @@ USERS = "users"
 CLAIMS = ".claims"
 TRAINED = ("trial", "trained")
 """The kinds that are trained, in the order of work."""
+COMMON = ("experiment", "key", "kind", "fingerprint", "data", "seconds", "hardware")
+OWN = {"trial": ("validation",), "trained": ("test", "validation", "epochs", "best_epoch", "seed")}
+"""What a line must have beside that: if it is not trained, what was computed."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Index:
@@ -75,17 +80,19 @@ class Store:
         path = self.path(experiment)
         if not path.exists():
             return []
-        *whole, _torn = path.read_bytes().split(b"\n")
+        try:
+            content = path.read_bytes()
+        except OSError as problem:
+            raise DataError(f"cannot read {path}: {problem.strerror}; see that it is a file you may read.") from problem
+        whole = content[: _whole_bytes(content)].removesuffix(b"\n")
         found = []
-        for number, text in enumerate(whole, start=1):
+        for number, text in enumerate(whole.split(b"\n") if whole else [], start=1):
             try:
-                line = json.loads(text)
-                line["experiment"], line["key"], line["fingerprint"]
-            except (ValueError, KeyError, TypeError) as problem:
+                found.append(_line(text))
+            except ValueError as problem:
                 raise ArtifactError(
                     f"line {number} of {path} is no finished cell ({problem}); restore it from a copy, or delete it."
                 ) from problem
-            found.append(line)
         return found
 
     def index(self, experiments: Iterable[str]) -> Index:
@@ -105,12 +112,15 @@ class Store:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with locked(self.folder), path.open("ab+") as file:
-                file.truncate(_whole_bytes(path))
-                file.write(text)
+                content = path.read_bytes()
+                end = _whole_bytes(content)
+                file.truncate(end)
+                file.write(b"\n" * _lacks_newline(content[:end]) + text)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as problem:
-            raise DataError(f"cannot write {path}: {problem.strerror}; free some space, then go on.") from problem
+            advice = "free some space" if problem.errno in FULL else "see that you may write there"
+            raise DataError(f"cannot write {path}: {problem.strerror}; {advice}, then go on.") from problem
 
     # -- shared by several processes --------------------------------------------------------------------------------
 
@@ -150,7 +160,26 @@ def together(cell: Cell) -> str:
     return hashlib.sha256(json.dumps(cell.group).encode()).hexdigest()[:16]
 
 
-def _whole_bytes(path: Path) -> int:
-    """Up to where a file consists of whole lines."""
-    content = path.read_bytes()
-    return content.rfind(b"\n") + 1
+def _line(text: bytes) -> Line:
+    """A finished cell as it was written; a ValueError says what it lacks."""
+    line = json.loads(text)
+    if not isinstance(line, dict):
+        raise ValueError("it is no object")
+    own = OWN.get(str(line.get("kind")), ("computed",))
+    if lacking := [name for name in (*COMMON, *own) if name not in line]:
+        raise ValueError(f"it has no {lacking[0]!r}")
+    return line
+
+
+def _whole_bytes(content: bytes) -> int:
+    """Up to where it consists of whole lines; no beginning of a line is one."""
+    end = content.rfind(b"\n") + 1
+    try:
+        _line(content[end:])
+    except ValueError:
+        return end
+    return len(content)
+
+
+def _lacks_newline(content: bytes) -> bool:
+    return bool(content) and not content.endswith(b"\n")
