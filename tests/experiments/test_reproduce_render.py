@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from dgcf.config import read_toml
 from dgcf.errors import DataError
 from dgcf.experiments.reproduce import IDS
 from dgcf.experiments.reproduce.measuring import BINS, METRICS, PATCH
-from dgcf.experiments.reproduce.pages import REPORT
+from dgcf.experiments.reproduce.pages import REPORT, report_blocks, write
 from dgcf.experiments.reproduce.plan import Book, Cell
-from dgcf.experiments.reproduce.render import CHAPTERS, fill, page_blocks, recorded_note, render, views
+from dgcf.experiments.reproduce.render import CHAPTERS, Page, fill, missing_notes, recorded_note, views
 from dgcf.experiments.reproduce.store import Store
 from dgcf.experiments.reproduce.summary import readme_block
+from dgcf.experiments.reproduce.view import View
 from tests.conftest import PROJECT
+from tests.experiments.reproducing import place
 
 PAPER = read_toml(PROJECT / "recipes" / "reproduce" / "paper.toml")
 LAYERS = 2
@@ -105,16 +108,20 @@ def full(book: Book, tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store
 
 
+def markdown(view: View) -> str:
+    return Page(view).block("")
+
+
 def test_every_experiment_can_be_drawn() -> None:
     assert tuple(CHAPTERS) == IDS
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_full_results_leave_nothing_missing(name: str, book: Book, full: Store, tmp_path: Path) -> None:
+def test_full_results_leave_nothing_missing(name: str, book: Book, full: Store) -> None:
     (view,) = views(book, full, name)
     assert view.missing == {}
-    files = {path.suffix: path for path in render(view, tmp_path)}
-    markdown, latex = files[".md"].read_text(), files[".tex"].read_text()
+    files = {Path(file).suffix: content for file, content in Page(view).files().items()}
+    markdown, latex = files[".md"].decode(), files[".tex"].decode()
     assert "Missing" not in markdown
     assert "–" not in "".join(line for line in markdown.splitlines() if line.startswith("|") and "0.3" in line)[:60]
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -126,14 +133,13 @@ def test_full_results_leave_nothing_missing(name: str, book: Book, full: Store, 
     assert rows or name == "pattern"
     assert (".png" in files) == (".svg" in files) == (f"]({name}.png)" in markdown)
     if ".png" in files:
-        assert files[".png"].read_bytes().startswith(b"\x89PNG")
-        assert ET.parse(files[".svg"]).getroot().tag.endswith("svg")
+        assert files[".png"].startswith(b"\x89PNG")
+        assert ET.fromstring(files[".svg"]).tag.endswith("svg")
 
 
-def test_the_same_results_give_the_same_bytes(book: Book, full: Store, tmp_path: Path) -> None:
+def test_the_same_results_give_the_same_bytes(book: Book, full: Store) -> None:
     (view,) = views(book, full, "layers")
-    for one, other in zip(render(view, tmp_path / "a"), render(view, tmp_path / "b"), strict=True):
-        assert one.read_bytes() == other.read_bytes()
+    assert Page(view).files() == Page(view).files()
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -141,17 +147,33 @@ def test_without_results_every_cell_is_named_as_missing(name: str, book: Book, t
     (view,) = views(book, Store(tmp_path / "none"), name)
     experiment = book.experiment(name)
     assert list(view.missing) == [cell.key for cell in experiment.cells]
-    files = render(view, tmp_path)
-    assert [path.suffix for path in files] == [".md", ".tex"]
-    text = files[0].read_text()
+    files = Page(view).files()
+    assert list(files) == [f"{name}.md", f"{name}.tex"]
+    text = files[f"{name}.md"].decode()
     cells = len(experiment.cells)
-    assert f"Missing: {cells} of {cells} cell{'s' * (cells > 1)}: " in text
-    assert experiment.cells[0].key.replace("_", r"\_") in text
+    assert f"Missing: {cells:,} of {cells:,} cell{'s' * (cells > 1)}: " in text
+    first = experiment.cells[0]
+    assert first.source.name in text.partition("Missing: ")[2]
+    assert sum(view.missing_groups.values()) == cells
 
 
-def test_table_1_has_ours_the_papers_and_the_difference(book: Book, full: Store, tmp_path: Path) -> None:
+def test_missing_cells_are_named_without_their_seeds_and_the_rest_is_counted(book: Book, tmp_path: Path) -> None:
+    (view,) = views(book, Store(tmp_path), "table1")
+    (note,) = missing_notes(view)
+    named = note.partition(" cells: ")[2].partition(" and ")[0].split(", ")
+    assert named[0] == "ml-100k:bpr-mf:tuned (5)"
+    assert len(named) == 6
+    rest = len(view.missing) - sum(int(name.partition(" (")[2].rstrip(")")) for name in named)
+    assert note.endswith(f" and {rest:,} more.")
+    (view,) = views(book, Store(tmp_path), "tuning")
+    (note,) = missing_notes(view)
+    assert "=" not in note  # what was tried is not listed
+    assert len(note) < 400
+
+
+def test_table_1_has_ours_the_papers_and_the_difference(book: Book, full: Store) -> None:
     (view,) = views(book, full, "table1")
-    text = render(view, tmp_path)[0].read_text()
+    text = markdown(view)
     row = next(
         line for line in text.split("**ML1M: the paper's own settings**")[1].splitlines() if "| lightgcn" in line
     )
@@ -172,26 +194,101 @@ def test_a_missing_cell_is_named_and_its_mean_is_of_the_rest(book: Book, full: S
             kept.append("table2", line)
     (view,) = views(book, kept, "table2")
     assert list(view.missing) == [lost]
-    text = render(view, tmp_path)[0].read_text()
+    text = markdown(view)
     assert f"Missing: 1 of {len(lines)} cells: {lost}." in text
     spread = view.spread("recall@20", model="dgcf", layers=3)
     assert spread is not None
     assert spread.mean == pytest.approx(0.31 + 3e-4 + 0.0015)
 
 
-def test_a_lone_value_is_not_the_best_of_anything(book: Book, full: Store, tmp_path: Path) -> None:
+def test_a_lone_value_is_not_the_best_of_anything(book: Book, full: Store) -> None:
     (view,) = views(book, full, "table1")
-    text = render(view, tmp_path)[0].read_text()
+    text = markdown(view)
     alone = text.split("**ML1M: the authors' code, read literally**")[1].split("\n\n")[1]
     assert "0.3120 ± 0.0016" in alone
     assert "**" not in alone
 
 
-def test_one_is_not_written_as_many(book: Book, full: Store, tmp_path: Path) -> None:
+def test_one_is_not_written_as_many(book: Book, full: Store) -> None:
     for name in IDS:
-        (view,) = views(book, full, name)
-        for path in render(view, tmp_path)[:2]:
-            assert re.findall(r"(?<![\d.,])1 [a-z]+s\b", path.read_text()) == [], path
+        page = Page(views(book, full, name)[0])
+        for text in (page.block(""), page.latex()):
+            assert re.findall(r"(?<![\d.,])1 [a-z]+s\b", text) == [], name
+
+
+def test_nothing_is_the_best_while_a_row_is_missing(book: Book, full: Store, tmp_path: Path) -> None:
+    kept = Store(tmp_path)
+    for line in full.lines("table1"):
+        if not line["key"].startswith("ml-1m:gcn:paper"):
+            kept.append("table1", line)
+    (view,) = views(book, kept, "table1")
+    heading = "**ML1M: the paper's own settings**"
+    lacking = markdown(view).split(heading)[1].split("\n\n")[1]
+    assert "| gcn | 0 of 5 | – |" in lacking
+    assert "**" not in lacking
+    (view,) = views(book, full, "table1")
+    assert "**" in markdown(view).split(heading)[1].split("\n\n")[1]
+
+
+@pytest.mark.parametrize("deviation", [0.0016, 0.2])
+def test_no_error_bar_is_cut_off(book: Book, full: Store, tmp_path: Path, deviation: float) -> None:
+    spread = Store(tmp_path)
+    for line in full.lines("epsilon"):
+        shift = deviation * (line["seed"] - 2)
+        test = dict.fromkeys(METRICS, 0.5 + shift / 2)
+        spread.append("epsilon", {**line, "test": dict.fromkeys(line["test"], test)})
+    figure = Figure()
+    (view,) = views(book, spread, "epsilon")
+    chapter = Page(view).chapter
+    assert chapter.draw is not None
+    chapter.draw(figure)
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        ends = [y for lines in axes.collections for segment in lines.get_segments() for _, y in segment]
+        assert ends
+        assert low <= min(ends) < max(ends) <= high
+
+
+def test_an_experiment_without_a_chapter_of_its_own_has_a_table(tmp_path: Path) -> None:
+    grid = '[[grid]]\ndata = ["small"]\nmodels = ["bpr-mf"]\nsettings = ["paper"]\nset = { epochs = 2, dim = 4 }\n'
+    counted = '[[grid]]\nkind = "statistics"\ndata = ["small"]\n'
+    tried = 'kind = "trial"\ndecides = "tuned"\ncandidates = [{}, { learning_rate = 0.1 }]\n'
+    made = place(
+        tmp_path,
+        mine=f'title = "Mine"\nnotes = ["Noted."]\n{grid}{counted}',
+        other=f'title = "Other"\n{grid}sweep = {{ l2 = [0.0, 0.1] }}\n',
+        tries=f'title = "Tries"\n{grid}{tried}',
+    )
+    made.write("paper", "")
+    made.desk.run("all", only="dim=4:seed=0")
+    made.desk.run("mine", only="statistics")
+    (tmp_path / "README.md").write_text("Ours.\n<!-- generated: results -->\n<!-- end: results -->\n")
+    found = write(made.book, made.store, "all", tmp_path)
+    assert [path.name for path in found.written] == [
+        f"{name}.{form}" for name in made.book.experiments for form in ("md", "tex")
+    ]
+    text = (tmp_path / "docs" / "reproduction" / "mine.md").read_text()
+    recall = made.store.lines("mine")[0]["test"]["train"]["recall@20"]
+    assert f"| small | bpr-mf | paper | epochs 2, dim 4 | 1 of 2 | {recall:.4f} |" in text
+    assert "| small | – | – | – | users 120, items 60, " in text
+    assert "- Noted." in text
+    other = (tmp_path / "docs" / "reproduction" / "other.md").read_text()
+    assert "| small | bpr-mf | paper | epochs 2, dim 4, l2 0.1 | 0 of 2 | – | – |" in other
+    assert "- Missing: 4 of 4 cells: small:bpr-mf:paper:epochs=2:dim=4:l2=0.0 (2), " in other.replace("\\", "")
+    assert (
+        "| small/bpr-mf.toml | bpr-mf | – | 1 of 2 |" in (tmp_path / "docs" / "reproduction" / "tries.md").read_text()
+    )
+
+
+def test_nothing_is_written_where_one_page_cannot_be_made(tmp_path: Path) -> None:
+    made = place(tmp_path, mine='title = "Mine"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n')
+    made.write("paper", "")
+    report = tmp_path / REPORT
+    report.parent.mkdir()
+    report.write_text("<!-- generated: mine -->\n")
+    with pytest.raises(DataError, match="mend them by hand"):
+        write(made.book, made.store, "mine", tmp_path)
+    assert [path.name for path in report.parent.iterdir()] == [report.name]
 
 
 def test_the_report_says_how_much_is_recorded_until_all_is(book: Book, full: Store, tmp_path: Path) -> None:
@@ -257,12 +354,13 @@ def test_the_report_and_the_readme_are_what_the_results_say(book: Book) -> None:
     """`dgcf reproduce all --render` would change nothing."""
     shown = views(book, Store(PROJECT / "results"), "all")
     report, readme = (PROJECT / REPORT).read_text(), (PROJECT / "README.md").read_text()
-    blocks = page_blocks(shown)
+    pages = [Page(view) for view in shown]
+    blocks = report_blocks(pages)
     assert re.findall(r"<!-- generated: (\S+) -->", report) == ["recorded", *IDS]
     blocks["recorded"] = recorded_note(shown)
     assert fill(report, blocks, REPORT) == report
     assert fill(readme, {"results": readme_block(shown)}, "README.md") == readme
     assert "<!-- generated: results -->" in readme
-    for name, text in page_blocks(shown).items():
+    for name, text in report_blocks(pages).items():
         stored = (PROJECT / "docs" / "reproduction" / f"{name}.md").read_text()
         assert stored.partition("\n\n")[2] == text.replace("](reproduction/", "](")

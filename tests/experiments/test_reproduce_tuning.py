@@ -20,7 +20,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.experiments.reproduce.choosing import decisions, settle
 from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.render import render, views
+from dgcf.experiments.reproduce.render import Page, views
 from dgcf.experiments.reproduce.running import Watcher
 from dgcf.experiments.reproduce.store import Store
 from dgcf.train import Recipe, resolve
@@ -330,11 +330,11 @@ def test_tuning_needs_nothing_but_numpy_scipy_torch_and_safetensors(small: Place
     assert resolved(recipe_of(small, "small/bpr-mf.toml")).train.learning_rate == 0.05
 
 
-def test_the_page_says_what_was_tried_and_what_won(small: Place, tmp_path: Path) -> None:
+def test_the_page_says_what_was_tried_and_what_won(small: Place) -> None:
     small.write("paper", "")
     small.desk.run("tuning", only="bpr-mf")
     (view,) = views(small.book, small.store, "tuning")
-    text = render(view, tmp_path)[0].read_text()
+    text = Page(view).block("")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[0:7] == "| small"
     ]
@@ -344,6 +344,12 @@ def test_the_page_says_what_was_tried_and_what_won(small: Place, tmp_path: Path)
     assert rows[0][4] == f"{best:.4f}"
     assert rows[1][:6] == ["small/lightgcn.toml", "lightgcn", "–", "0 of 4", "–", "–"]
     assert "- Another one was tuned elsewhere." in text
+    small.write("tuning", TUNING.replace("candidates = [", "candidates = [{ learning_rate = 0.01 }, "))
+    added, _ = (
+        line for line in Page(views(small.book, small.store, "tuning")[0]).block("").splitlines() if "| small" in line
+    )
+    told = "stands, decided among fewer; 3 of 4 candidates are recorded"
+    assert added.startswith(f"| small/bpr-mf.toml | bpr-mf | {told} | 3 of 4 | – | – |")
 
 
 # -- the recorded trials ----------------------------------------------------------------------------------------------

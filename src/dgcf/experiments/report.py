@@ -24,7 +24,7 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A piece of a table: ``best`` is set in bold, ``marked`` carries the sign of a significant difference."""
 
     text: str
@@ -37,7 +37,7 @@ class Table:
     """Text for any format, its first ``names`` columns words and the rest numbers."""
 
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     names: int
 
 
@@ -70,11 +70,11 @@ def standings_table(found: Standings) -> Table:
     rows = []
     for row in found.rows:
         values = [
-            Cell(mean_and_std(row.test[name]), row.test[name].mean == found.best(name), row.differs(name))
+            TableCell(mean_and_std(row.test[name]), row.test[name].mean == found.best(name), row.differs(name))
             for name in found.metrics
         ]
-        costs = (Cell(f"{row.seconds:,.1f}"), Cell(megabytes(row)))
-        rows.append((Cell(row.label), Cell(seeds_of(row)), *values, *costs))
+        costs = (TableCell(f"{row.seconds:,.1f}"), TableCell(megabytes(row)))
+        rows.append((TableCell(row.label), TableCell(seeds_of(row)), *values, *costs))
     return Table(("model", "seeds", *found.metrics, "seconds", "peak MB"), tuple(rows), names=1)
 
 
@@ -90,7 +90,9 @@ def comparisons_table(found: Standings) -> Table:
             told = ("–" if p is None else f"{p:.2g}" for p in found_p)
             words = (row.label, one.metric, signed(one.difference), interval(one), size, *told)
             rows.append(
-                tuple(Cell(word, marked=column == 2 and row.differs(one.metric)) for column, word in enumerate(words))
+                tuple(
+                    TableCell(word, marked=column == 2 and row.differs(one.metric)) for column, word in enumerate(words)
+                )
             )
     return Table(header, tuple(rows), names=2)
 
@@ -143,7 +145,7 @@ def markdown_table(table: Table) -> str:
     def line(words: tuple[str, ...]) -> str:
         return f"| {' | '.join(words)} |"
 
-    def cell(one: Cell) -> str:
+    def cell(one: TableCell) -> str:
         text = markdown_text(one.text)
         return (f"**{text}**" if one.best else text) + (r"\*" if one.marked else "")
 
@@ -172,7 +174,7 @@ def latex_table(table: Table) -> str:
     def line(words: tuple[str, ...]) -> str:
         return f"{' & '.join(words)} \\\\"
 
-    def cell(one: Cell) -> str:
+    def cell(one: TableCell) -> str:
         text = latex_text(one.text)
         return (rf"\textbf{{{text}}}" if one.best else text) + ("$^{*}$" if one.marked else "")
 
@@ -262,7 +264,7 @@ def _html_table(table: Table) -> str:
         cells = (f"<{tag}{name}>{word}</{tag}>" for name, word in zip(classes, words, strict=True))
         return f"<tr>{''.join(cells)}</tr>"
 
-    def cell(one: Cell) -> str:
+    def cell(one: TableCell) -> str:
         text = html.escape(one.text)
         return (f"<b>{text}</b>" if one.best else text) + ("*" if one.marked else "")
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dgcf.experiments.report import Cell, Table, signed
+from dgcf.experiments.report import Table, TableCell, signed
 from dgcf.experiments.reproduce.amplitude import amplitude, amplitude_interval, differences, swap_test
 from dgcf.experiments.reproduce.measuring import METRICS
 from dgcf.experiments.reproduce.plan import REFERENCE
-from dgcf.experiments.reproduce.tables import PROTOCOL
+from dgcf.experiments.reproduce.tables import PROTOCOL_NOTE
 from dgcf.experiments.reproduce.view import MISSING, Chapter, View, counted, hardware_note, number, shown, spread, words
 
 RECALL, NDCG = METRICS
@@ -34,13 +34,15 @@ def _along(view: View, what: str, axis: str, draw: Callable[[Any, list[Any], lis
         for point in points
     ]
     table = Table((what, "seeds", *METRICS), tuple(rows), 1)
-    return Chapter([(title, table)], [PROTOCOL, *hardware_note(view.recorded)], both)
+    return Chapter([(title, table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)], both)
 
 
-def _curve(axes: Any, points: list[Any], found: list[Any]) -> None:
+def _curve(axes: Any, points: Sequence[Any], found: Sequence[Any], label: str | None = None) -> None:
+    """Means with their deviations, joined by a line; nothing where nothing is recorded."""
     kept = [(point, one) for point, one in zip(points, found, strict=True) if one is not None]
-    means, stds = [one.mean for _, one in kept], [one.std or 0.0 for _, one in kept]
-    axes.errorbar([point for point, _ in kept], means, stds, marker="o", capsize=3)
+    if kept:
+        means, stds = [one.mean for _, one in kept], [one.std or 0.0 for _, one in kept]
+        axes.errorbar([point for point, _ in kept], means, stds, marker="o", capsize=3, label=label)
 
 
 def _bars(axes: Any, points: list[Any], found: list[Any]) -> None:
@@ -49,8 +51,9 @@ def _bars(axes: Any, points: list[Any], found: list[Any]) -> None:
     stds = [0.0 if one is None else one.std or 0.0 for one in found]
     axes.bar(range(len(points)), means, yerr=stds, capsize=3)
     axes.set_xticks(range(len(points)), [f"{point:g}" for point in points])
-    if any(means):
-        axes.set_ylim(0.95 * min(mean for mean in means if mean), 1.01 * max(means))
+    if kept := [(one.mean, one.std or 0.0) for one in found if one is not None]:
+        low, high = min(mean - std for mean, std in kept), max(mean + std for mean, std in kept)
+        axes.set_ylim(0.95 * low, 1.01 * high)
 
 
 def drop_edge(view: View) -> Chapter:
@@ -68,7 +71,7 @@ def layers(view: View) -> Chapter:
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         for model in models:
-            _labelled(axes, depths, [view.spread(RECALL, model=model, layers=depth) for depth in depths], model)
+            _curve(axes, depths, [view.spread(RECALL, model=model, layers=depth) for depth in depths], model)
         axes.set_xticks(depths)
         axes.set_xlabel("layers")
         axes.set_ylabel(RECALL)
@@ -79,14 +82,7 @@ def layers(view: View) -> Chapter:
         for model in models
     ]
     table = Table(("model", *(counted(depth, "layer") for depth in depths)), tuple(rows), 1)
-    return Chapter([("Recall@20 by depth", table)], [PROTOCOL, *hardware_note(view.recorded)], draw, (5.5, 4.0))
-
-
-def _labelled(axes: Any, points: Sequence[Any], found: Sequence[Any], label: str) -> None:
-    kept = [(point, one) for point, one in zip(points, found, strict=True) if one is not None]
-    if kept:
-        means, stds = [one.mean for _, one in kept], [one.std or 0.0 for _, one in kept]
-        axes.errorbar([point for point, _ in kept], means, stds, marker="o", capsize=3, label=label)
+    return Chapter([("Recall@20 by depth", table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)], draw, (5.5, 4.0))
 
 
 def _legend(figure: Any) -> None:
@@ -146,24 +142,24 @@ def oscillation_diff(view: View) -> Chapter:
         "Amplitude: the mean over successive depths of |difference of mean recall|; interval by bootstrap over the "
         f"seeds; p by swapping a model's and {REFERENCE}'s series of a seed. Noise of the seeds is part of every "
         "amplitude, and models have equally many of them.",
-        PROTOCOL,
+        PROTOCOL_NOTE,
         *hardware_note(view.recorded),
     ]
     return Chapter([("Amplitude of the oscillation", Table(header, tuple(rows), 1))], notes, draw)
 
 
-def _amplitude(recalls: Any) -> list[Cell]:
+def _amplitude(recalls: Any) -> list[TableCell]:
     if recalls is None:
         return words("0", MISSING, MISSING)
     low, high = amplitude_interval(recalls)
     return words(str(len(recalls)), f"{amplitude(recalls):.4f}", f"{low:.4f} … {high:.4f}")
 
 
-def _against(found: Mapping[str, Any], model: str) -> Cell:
+def _against(found: Mapping[str, Any], model: str) -> TableCell:
     first, second = found.get(REFERENCE), found[model]
     if model == REFERENCE or first is None or second is None or len(first) != len(second) or len(first) < 2:
-        return Cell(MISSING)
-    return Cell(f"{swap_test(first, second):.2g}")
+        return TableCell(MISSING)
+    return TableCell(f"{swap_test(first, second):.2g}")
 
 
 def depth(view: View) -> Chapter:
@@ -199,7 +195,7 @@ def depth(view: View) -> Chapter:
             row = (*words(model, str(layers), view.seeds(**which)), *(shown(view.spread(m, **which)) for m in METRICS))
             rows.append((*row, *smoothness))
     header = ("model", "layers", "seeds", *METRICS, "smoothness, users", "smoothness, items")
-    notes = ["Smoothness as LightGCN's paper defines it, of the final embeddings.", PROTOCOL]
+    notes = ["Smoothness as LightGCN's paper defines it, of the final embeddings.", PROTOCOL_NOTE]
     chapter = [("Deep stacks", Table(header, tuple(rows), 2))]
     return Chapter(chapter, notes + hardware_note(view.recorded), draw, (11.0, 4.0))
 
@@ -287,7 +283,9 @@ def density(view: View) -> Chapter:
     bounds = ", ".join(map(str, view.paper["density"]["bounds"]))
     notes = [f"Groups hold about equally many interactions, all splits counted; the paper's bounds are {bounds}."]
     table = Table(("model", "settings", "seeds", *groups), tuple(rows), 2)
-    return Chapter([("NDCG@20 by group", table)], [*notes, PROTOCOL, *hardware_note(view.recorded)], draw, (10.0, 4.0))
+    return Chapter(
+        [("NDCG@20 by group", table)], [*notes, PROTOCOL_NOTE, *hardware_note(view.recorded)], draw, (10.0, 4.0)
+    )
 
 
 # -- theory -----------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class Maker:
         finished = measuring.Finished(outcome, examiner.dataset, tested)
         self.store.keep_users(fingerprint, measuring.user_values(tested))
         return {
-            "test": measuring.test_record(tested),
+            "test": measuring.means_by_mask(tested),
             "n_users": tested["train"].users_evaluated,
             "measures": {name: measuring.ASKED[name](finished) for name in asked},
         }

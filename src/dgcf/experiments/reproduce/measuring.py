@@ -43,7 +43,7 @@ class Examiner:
         return {mask: evaluator.evaluate(trained.ranking) for mask, evaluator in self.evaluators.items()}
 
 
-def test_record(tested: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
+def means_by_mask(tested: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
     """The means of each metric by mask."""
     return {mask: {name: round(value, 8) for name, value in one.means.items()} for mask, one in tested.items()}
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.render import fill_file, page_blocks, recorded_note, render, views
+from dgcf.experiments.reproduce.render import Page, fill, recorded_note, views
 from dgcf.experiments.reproduce.store import Store
-from dgcf.experiments.reproduce.summary import readme_block
+from dgcf.experiments.reproduce.summary import SHOWN, readme_block
+from dgcf.files import whole_file
 
-REPORT = "docs/reproduction.md"
+REPORT, FOLDER = "docs/reproduction.md", "docs/reproduction"
 
 
 @dataclass(frozen=True)
@@ -22,15 +24,34 @@ class Rendered:
 
 
 def write(book: Book, store: Store, name: str, project: Path) -> Rendered:
-    """Draw one experiment, or with ``all`` every one; then the generated parts of the pages that are there."""
+    """Draw one experiment, or with ``all`` every one; then the generated parts of the pages that are there.
+
+    Nothing is written before all of it is made.
+    """
     shown = views(book, store, name)
-    written = [path for view in shown for path in render(view, project / "docs" / "reproduction")]
-    report, readme = project / REPORT, project / "README.md"
-    blocks = page_blocks(shown)
+    made = [Page(view) for view in shown]
+    contents = {project / FOLDER / file: content for page in made for file, content in page.files().items()}
+    blocks = report_blocks(made)
     if name == "all":
         blocks["recorded"] = recorded_note(shown)
-    if report.is_file() and fill_file(report, blocks):
-        written.append(report)
-    if name == "all" and readme.is_file() and fill_file(readme, {"results": readme_block(shown)}):
-        written.append(readme)
-    return Rendered(written, {view.experiment.name: view.missing for view in shown if view.missing})
+    contents |= _filled(project / REPORT, blocks)
+    if name == "all" and {*SHOWN} <= {page.name for page in made}:
+        contents |= _filled(project / "README.md", {"results": readme_block(shown)})
+    for path, content in contents.items():
+        with whole_file(path) as beside:
+            beside.write_bytes(content)
+    return Rendered(list(contents), {view.experiment.name: view.missing for view in shown if view.missing})
+
+
+def report_blocks(made: Sequence[Page]) -> dict[str, str]:
+    """The generated parts of the report, by experiment."""
+    return {page.name: page.block(f"{Path(FOLDER).name}/") for page in made}
+
+
+def _filled(path: Path, blocks: Mapping[str, str]) -> dict[Path, bytes]:
+    """What becomes of a page, unless it is not there or stays as it is."""
+    if not path.is_file():
+        return {}
+    before = path.read_text(encoding="utf-8")
+    after = fill(before, blocks, str(path))
+    return {} if after == before else {path: after.encode()}

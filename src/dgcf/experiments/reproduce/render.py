@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
 
 from dgcf.config import read_toml
 from dgcf.errors import DataError
@@ -17,7 +19,6 @@ from dgcf.experiments.reproduce import figures, tables
 from dgcf.experiments.reproduce.plan import Book
 from dgcf.experiments.reproduce.store import Store
 from dgcf.experiments.reproduce.view import Chapter, View, counted
-from dgcf.files import whole_file
 
 CHAPTERS: Mapping[str, Callable[[View], Chapter]] = {
     "tuning": tables.tuning,
@@ -39,65 +40,81 @@ CHAPTERS: Mapping[str, Callable[[View], Chapter]] = {
     "best": tables.best,
     "lightgcn-gowalla": tables.lightgcn_gowalla,
 }
-NAMED = 12
-"""How many missing cells a page names before it counts the rest."""
+NAMED = 6
+"""How many groups of missing cells a page names before it counts the rest."""
 
 
 def views(book: Book, store: Store, name: str) -> list[View]:
     """The experiments asked for, with all that is recorded of them."""
     paper = read_toml(book.recipes / "reproduce" / "paper.toml")
     index = store.index(book.experiments)
-    return [View(one, index, paper) for one in book.chosen(name)]
+    return [View(one, index, paper, book.recipes) for one in book.chosen(name)]
 
 
-def render(view: View, folder: Path) -> list[Path]:
-    """Write ``ID.md`` and ``ID.tex``, and ``ID.png`` and ``ID.svg`` where there is something to draw."""
-    name, chapter = view.experiment.name, CHAPTERS[view.experiment.name](view)
-    written = [folder / f"{name}.md", folder / f"{name}.tex"]
-    pictured = chapter.draw is not None and bool(view.recorded)
-    text = f"# {view.experiment.title}\n\n{block(view, chapter, '' if pictured else None)}"
-    for path, content in zip(written, (text, latex(view, chapter)), strict=True):
-        with whole_file(path) as beside:
-            beside.write_text(content, encoding="utf-8")
-    if pictured:
-        written += draw(chapter, folder / name)
-    return written
+@dataclass(frozen=True)
+class Page:
+    """An experiment as it is shown, made once for all the files that it is shown in."""
 
+    view: View
 
-def block(view: View, chapter: Chapter, folder: str | None) -> str:
-    """An experiment as Markdown without its title; ``folder`` is the way to its picture, None where it has none."""
-    parts = []
-    if folder is not None:
-        parts.append(f"![{view.experiment.title}]({folder}{view.experiment.name}.png)")
-    for caption, table in chapter.tables:
-        parts += [f"**{markdown_text(caption)}**", markdown_table(table)]
-    parts.append("\n".join(f"- {markdown_text(note)}" for note in [*chapter.notes, *missing_notes(view)]))
-    return "\n\n".join(filter(None, parts)) + "\n"
+    @property
+    def name(self) -> str:
+        return self.view.experiment.name
+
+    @cached_property
+    def chapter(self) -> Chapter:
+        """Its own, or that of any experiment."""
+        return CHAPTERS.get(self.name, tables.general)(self.view)
+
+    @property
+    def pictured(self) -> bool:
+        return self.chapter.draw is not None and bool(self.view.recorded)
+
+    @property
+    def notes(self) -> list[str]:
+        return [*self.chapter.notes, *missing_notes(self.view)]
+
+    def files(self) -> dict[str, bytes]:
+        """``ID.md`` and ``ID.tex``, and ``ID.png`` and ``ID.svg`` where there is something to draw."""
+        text = f"# {self.view.experiment.title}\n\n{self.block('')}"
+        found = {f"{self.name}.md": text.encode(), f"{self.name}.tex": self.latex().encode()}
+        if self.pictured:
+            found |= {f"{self.name}.{form}": content for form, content in drawn(self.chapter).items()}
+        return found
+
+    def block(self, folder: str) -> str:
+        """It as Markdown without its title; ``folder`` is the way to its picture."""
+        title, parts = self.view.experiment.title, []
+        if self.pictured:
+            parts.append(f"![{title}]({folder}{self.name}.png)")
+        for caption, table in self.chapter.tables:
+            parts += [f"**{markdown_text(caption)}**", markdown_table(table)]
+        parts.append("\n".join(f"- {markdown_text(note)}" for note in self.notes))
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+    def latex(self) -> str:
+        """Every table, for a paper that loads ``booktabs``."""
+        parts = [r"% Needs \usepackage{booktabs}."]
+        for place, (caption, table) in enumerate(self.chapter.tables, start=1):
+            told = rf"\caption{{{latex_text(caption)}}}"
+            parts += [r"\begin{table}", r"\centering", r"\small", latex_table(table), told]
+            parts += [rf"\label{{tab:{self.name}-{place}}}", r"\end{table}"]
+        parts += [f"% {note}" for note in self.notes]
+        return "\n".join(parts) + "\n"
 
 
 def missing_notes(view: View) -> list[str]:
-    """Which cells are missing, by name, and how many more."""
-    missing = view.missing
+    """Which cells are missing, by name and without their seeds, and how many more."""
+    missing, groups = len(view.missing), view.missing_groups
     if not missing:
         return []
-    named = ", ".join(list(missing)[:NAMED])
-    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-    return [f"Missing: {len(missing)} of {counted(len(view.experiment.cells), 'cell')}: {named}{more}."]
+    named = [f"{name} ({count})" if count > 1 else name for name, count in list(groups.items())[:NAMED]]
+    rest = sum(list(groups.values())[NAMED:])
+    more = f" and {rest:,} more" if rest else ""
+    return [f"Missing: {missing:,} of {counted(len(view.experiment.cells), 'cell')}: {', '.join(named)}{more}."]
 
 
-def latex(view: View, chapter: Chapter) -> str:
-    """Every table of an experiment, for a paper that loads ``booktabs``."""
-    parts = [r"% Needs \usepackage{booktabs}."]
-    for place, (caption, table) in enumerate(chapter.tables, start=1):
-        label = f"{view.experiment.name}-{place}"
-        told = rf"\caption{{{latex_text(caption)}}}"
-        parts += [r"\begin{table}", r"\centering", r"\small", latex_table(table), told, rf"\label{{tab:{label}}}"]
-        parts.append(r"\end{table}")
-    parts += [f"% {note}" for note in [*chapter.notes, *missing_notes(view)]]
-    return "\n".join(parts) + "\n"
-
-
-def draw(chapter: Chapter, stem: Path) -> list[Path]:
+def drawn(chapter: Chapter) -> dict[str, bytes]:
     """The picture as PNG and SVG; the same results give the same bytes of SVG."""
     refuse_without_matplotlib()
     from matplotlib import rc_context
@@ -106,13 +123,12 @@ def draw(chapter: Chapter, stem: Path) -> list[Path]:
     assert chapter.draw is not None
     figure = Figure(figsize=chapter.size, layout="constrained")
     chapter.draw(figure)
-    written = []
+    found = {}
     for form in ("png", "svg"):
-        target = stem.with_name(f"{stem.name}.{form}")
-        with rc_context({"svg.hashsalt": "dgcf"}), whole_file(target) as beside:
-            figure.savefig(beside, format=form, dpi=120, metadata={"Date": None} if form == "svg" else None)
-        written.append(target)
-    return written
+        with rc_context({"svg.hashsalt": "dgcf"}), BytesIO() as content:
+            figure.savefig(content, format=form, dpi=120, metadata={"Date": None} if form == "svg" else None)
+            found[form] = content.getvalue()
+    return found
 
 
 # -- pages with generated parts ---------------------------------------------------------------------------------------
@@ -135,29 +151,9 @@ def fill(page: str, blocks: Mapping[str, str], where: str) -> str:
     return page
 
 
-def fill_file(path: Path, blocks: Mapping[str, str]) -> bool:
-    """The same for a file; whether it changed."""
-    before = path.read_text(encoding="utf-8")
-    after = fill(before, blocks, str(path))
-    if after != before:
-        with whole_file(path) as beside:
-            beside.write_text(after, encoding="utf-8")
-    return after != before
-
-
 def recorded_note(shown: Sequence[View]) -> str:
     """How much there is of all the experiments shown; nothing to say once it is all."""
     cells, missing = sum(len(view.experiment.cells) for view in shown), sum(len(view.missing) for view in shown)
     if not missing:
         return ""
     return f"{cells - missing:,} of {cells:,} cells are recorded so far; each part below names those that it lacks.\n"
-
-
-def page_blocks(shown: Sequence[View], folder: str = "reproduction/") -> dict[str, str]:
-    """The blocks of ``docs/reproduction.md``, by experiment."""
-    found = {}
-    for view in shown:
-        chapter = CHAPTERS[view.experiment.name](view)
-        pictured = chapter.draw is not None and bool(view.recorded)
-        found[view.experiment.name] = block(view, chapter, folder if pictured else None)
-    return found

@@ -1,14 +1,16 @@
-"""The README's results: one table of recall, every model on every dataset, the paper's number beside ours."""
+"""The README's results: one table of recall and NDCG, every model on every dataset, the paper's beside ours."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dgcf.experiments.report import Cell, Table, markdown_table
+from dgcf.experiments.report import Table, TableCell, markdown_table
 from dgcf.experiments.reproduce.measuring import METRICS
 from dgcf.experiments.reproduce.view import MISSING, View
 
 SHORT = {"ml-100k": "ML-100K (928)", "ml-100k-779": "ML-100K (779)", "ml-1m": "ML1M", "amazon": "Amazon"}
+SHOWN = ("table1", "best")
+"""The experiments that it is of."""
 ORDER = ("tuned", "paper")
 """Whose settings are shown: the tuned ones where they are trained, otherwise the paper's."""
 
@@ -16,10 +18,10 @@ ORDER = ("tuned", "paper")
 def readme_block(shown: Sequence[View]) -> str:
     """Table 1 in short, `best` below it, and how much of everything is recorded."""
     by_name = {view.experiment.name: view for view in shown}
-    first, best = by_name["table1"], by_name["best"]
+    first, best = (by_name[name] for name in SHOWN)
     datasets = first.names("data")
-    rows = [(Cell(model), *(_cell(first, data, model) for data in datasets)) for model in first.names("model")]
-    rows.append((Cell("best"), *(_values(best, data, "dgcf", "best") for data in datasets)))
+    rows = [(TableCell(model), *(_cell(first, data, model) for data in datasets)) for model in first.names("model")]
+    rows.append((TableCell("best"), *(_values(best, data, "dgcf", "best") for data in datasets)))
     header = ("model", *(SHORT.get(data, data.capitalize()) for data in datasets))
     cells = sum(len(view.experiment.cells) for view in shown)
     missing = sum(len(view.missing) for view in shown)
@@ -32,19 +34,22 @@ def readme_block(shown: Sequence[View]) -> str:
     return f"{markdown_table(Table(header, tuple(rows), 1))}\n\n{told}\n"
 
 
-def _cell(view: View, data: str, model: str) -> Cell:
+def _cell(view: View, data: str, model: str) -> TableCell:
     family = view.cells(data=data)[0][0].source.family
-    paper = " / ".join(_short(value) for value in view.paper["table1"][family][model])
+    printed = view.paper["table1"].get(family, {}).get(model)
+    paper = MISSING if printed is None else " / ".join(map(_short, printed))
     for settings in ORDER:
         ours = _values(view, data, model, settings)
         if ours.text != MISSING:
-            return Cell(f"{ours.text}{'°' * (settings == 'paper')} ({paper})")
-    return Cell(f"{MISSING} ({paper})")
+            return TableCell(f"{ours.text}{'°' * (settings == 'paper')} ({paper})")
+    return TableCell(f"{MISSING} ({paper})")
 
 
-def _values(view: View, data: str, model: str, settings: str) -> Cell:
+def _values(view: View, data: str, model: str, settings: str) -> TableCell:
     found = [view.spread(metric, data=data, model=model, settings=settings) for metric in METRICS]
-    return Cell(" / ".join(MISSING if one is None else _short(one.mean) for one in found) if all(found) else MISSING)
+    return TableCell(
+        " / ".join(MISSING if one is None else _short(one.mean) for one in found) if all(found) else MISSING
+    )
 
 
 def _short(value: float) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dgcf.evaluate.significance import holm, t_test
-from dgcf.experiments.report import Cell, Table
+from dgcf.experiments.report import Table, TableCell
 from dgcf.experiments.reproduce.choosing import Decision, decisions
 from dgcf.experiments.reproduce.measuring import METRICS
 from dgcf.experiments.reproduce.plan import REFERENCE
+from dgcf.experiments.reproduce.store import Line
 from dgcf.experiments.reproduce.view import (
     MISSING,
     Chapter,
@@ -22,21 +24,26 @@ from dgcf.experiments.reproduce.view import (
     less,
     number,
     shown,
+    spread,
     words,
 )
 from dgcf.experiments.standings import LEVEL, Spread
 
-RECALL, NDCG = METRICS
+RECALL = METRICS[0]
 SETTINGS = {
-    "tuned": "settings tuned on validation, the same number of trials for each model",
+    "tuned": "settings tuned on validation, the same candidates for each model",
     "paper": "the paper's own settings",
     "official-code": "the authors' code, read literally",
     "best": "the best that validation found",
 }
-PROTOCOL = (
+PROTOCOL_NOTE = (
     "Test split, all items ranked, the best epoch chosen on validation; train items masked unless said. Mean ± sample "
     "deviation over seeds; differences are ours less the paper's."
 )
+
+
+NAMED = ("data", "model", "settings", "varied")
+"""By what the rows of an experiment are named that has no chapter of its own."""
 
 
 # -- tuning ----------------------------------------------------------------------------------------------------------
@@ -50,7 +57,7 @@ def tuning(view: View) -> Chapter:
         own = [one for one in found if one.source == source]
         metric = own[0].candidates[0].recipe.train.metric
         header = ("file", "model", "what won", "candidates", f"validation {metric}", "epoch", "seconds in all")
-        tables.append((source.title, Table(header, tuple(map(_decided, own)), 3)))
+        tables.append((source.title, Table(header, tuple(_decided(one, view.recipes) for one in own), 3)))
     for line in view.lines("trial"):
         if not line["validation"]:
             notes.append(f"Failed: {line['key']} ({line['reason']})")
@@ -61,14 +68,17 @@ def tuning(view: View) -> Chapter:
     return Chapter(tables, [told, *notes, *hardware_note(view.recorded)])
 
 
-def _decided(decision: Decision) -> tuple[Cell, ...]:
+def _decided(decision: Decision, recipes: Path) -> tuple[TableCell, ...]:
+    """What won; where candidates were added to what was decided, that stands until they are all recorded."""
     tried, winner = decision.candidates, decision.winner
     done = sum(one.recorded for one in tried)
     seconds = sum(line["seconds"] for one in tried for line in one.lines)
     count = f"{done}" if done == len(tried) else f"{done} of {len(tried)}"
     if winner is None:
         models = ", ".join(dict.fromkeys(one.recipe.name for one in tried))
-        return (*words(decision.file, models, MISSING, count, MISSING, MISSING), number(seconds, ",.0f"))
+        stands = not decision.recorded and (recipes / decision.file).is_file()
+        what = f"stands, decided among fewer; {count} candidates are recorded" if stands else MISSING
+        return (*words(decision.file, models, what, count, MISSING, MISSING), number(seconds, ",.0f"))
     varied = winner.cells[0].varied
     changed = ", ".join(f"{name} {value}" for name, value in varied.items()) or f"the {winner.recipe.preset} preset"
     epochs = ", ".join(map(str, winner.epochs))
@@ -87,9 +97,9 @@ def table1(view: View) -> Chapter:
             models = [model for model in view.names("model") if view.cells(data=data, model=model, settings=settings)]
             if models:
                 title = view.cells(data=data)[0][0].source.title
-                tables.append((f"{title}: {SETTINGS[settings]}", _accuracy(view, data, settings, models)))
+                tables.append((f"{title}: {SETTINGS.get(settings, settings)}", _accuracy(view, data, settings, models)))
     notes = (
-        PROTOCOL,
+        PROTOCOL_NOTE,
         f"p: {REFERENCE} against the model, Holm's correction over the table; by a paired sign-flip permutation test "
         "over users where their values were kept, each averaged over the seeds, otherwise by a paired t-test over the "
         f"seeds. * p < {LEVEL:g}, and over the seeds too.",
@@ -120,9 +130,10 @@ def _accuracy(view: View, data: str, settings: str, models: Sequence[str]) -> Ta
 
 
 def _highest(found: Iterable[Spread | None]) -> float | None:
-    """The highest mean; None where there are not two to compare."""
-    means = [one.mean for one in found if one is not None]
-    return max(means) if len(means) > 1 else None
+    """The highest mean; None where there are not two to compare, or one is missing that might be higher."""
+    means = [None if one is None else one.mean for one in found]
+    known = [mean for mean in means if mean is not None]
+    return max(known) if len(known) > 1 and len(known) == len(means) else None
 
 
 def significance(
@@ -170,7 +181,9 @@ def table2(view: View) -> Chapter:
         rows.append(tuple(row))
     header = [name for depth in layers for name in (counted(depth, "layer"), "paper", "difference")]
     caption = "Recall@20, the last layer alone ranked, the paper's own settings"
-    return Chapter([(caption, Table(("model", *header), tuple(rows), 1))], [PROTOCOL, *hardware_note(view.recorded)])
+    return Chapter(
+        [(caption, Table(("model", *header), tuple(rows), 1))], [PROTOCOL_NOTE, *hardware_note(view.recorded)]
+    )
 
 
 def table3(view: View) -> Chapter:
@@ -187,12 +200,12 @@ def table3(view: View) -> Chapter:
     return Chapter([("The datasets", Table(("dataset", *columns), tuple(rows), 1))], notes)
 
 
-def _count(found: dict[str, Any] | None, paper: dict[str, float], column: str) -> Cell:
+def _count(found: dict[str, Any] | None, paper: dict[str, float], column: str) -> TableCell:
     form = ".5f" if column == "density" else ","
     if found is None:
-        return Cell(MISSING)
+        return TableCell(MISSING)
     ours, printed = format(found[column], form), format(paper[column], form)
-    return Cell(ours if ours == printed else f"{ours} ({printed})")
+    return TableCell(ours if ours == printed else f"{ours} ({printed})")
 
 
 def _flaws(found: dict[str, Any]) -> list[str]:
@@ -261,12 +274,12 @@ def best(view: View) -> Chapter:
         rows.append(tuple(row))
     header = [name for metric in METRICS for name in (metric, "the paper's DGCF", "difference", "mark")]
     table = Table(("dataset", "seeds", *header), tuple(rows), 1)
-    return Chapter([("The best DGCF by validation", table)], [PROTOCOL, *hardware_note(view.recorded)])
+    return Chapter([("The best DGCF by validation", table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)])
 
 
 def lightgcn_gowalla(view: View) -> Chapter:
     """Ours beside the published marks, by recall."""
-    ranked: list[tuple[float, tuple[Cell, ...]]] = []
+    ranked: list[tuple[float, tuple[TableCell, ...]]] = []
     for name, values in view.paper["marks"].items():
         ranked.append((values[0], (*words(name, "published", ""), *map(number, values))))
     for data in view.names("data"):
@@ -282,5 +295,44 @@ def lightgcn_gowalla(view: View) -> Chapter:
                 ranked.append((place, (*label, *map(shown, found))))
     ranked.sort(key=lambda row: -row[0])
     table = Table(("model", "trained on", "seeds", *METRICS), tuple(row for _, row in ranked), 2)
-    notes = [PROTOCOL, "Several of the published marks picked the epoch on test; ours is chosen on the carved part."]
+    notes = [
+        PROTOCOL_NOTE,
+        "Several of the published marks picked the epoch on test; ours is chosen on the carved part.",
+    ]
     return Chapter([("LightGCN's split of Gowalla", table)], notes + hardware_note(view.recorded))
+
+
+# -- whatever else lies among the recipes -----------------------------------------------------------------------------
+
+
+def general(view: View) -> Chapter:
+    """An experiment that has no chapter of its own: what was decided, what was trained, what was computed."""
+    decided = tuning(view) if view.experiment.trials else Chapter(notes=[*view.experiment.notes])
+    tables, notes = list(decided.tables), list(decided.notes)
+    for kind in dict.fromkeys(cell.kind for cell in view.experiment.cells if cell.kind != "trial"):
+        header = ("seeds", *METRICS) if kind == "trained" else ("computed",)
+        rows = [(*words(*name), *_told(kind, lines)) for name, lines in _groups(view, kind).items()]
+        caption = view.experiment.title if kind == "trained" else f"{view.experiment.title}: {kind}"
+        tables.append((caption, Table((*NAMED, *header), tuple(rows), len(NAMED) + (kind != "trained"))))
+    notes += [PROTOCOL_NOTE] if view.cells("trained") else []
+    return Chapter(tables, notes if view.experiment.trials else [*notes, *hardware_note(view.recorded)])
+
+
+def _groups(view: View, kind: str) -> dict[tuple[str, ...], list[Line | None]]:
+    """The lines of what differs by the seed alone, by the words that name the row."""
+    found: dict[tuple[str, ...], list[Line | None]] = {}
+    for cell, line in view.cells(kind):
+        varied = ", ".join(f"{name} {value}" for name, value in cell.varied.items())
+        name = (cell.source.name, cell.model or MISSING, cell.settings or MISSING, varied or MISSING)
+        found.setdefault(name, []).append(line)
+    return found
+
+
+def _told(kind: str, lines: Sequence[Line | None]) -> list[TableCell]:
+    """Means over the seeds; or what was computed, as far as it is single numbers and words."""
+    done = [line for line in lines if line is not None]
+    if kind == "trained":
+        seeds = str(len(done)) if len(done) == len(lines) else f"{len(done)} of {len(lines)}"
+        return [*words(seeds), *(shown(spread([line["test"]["train"][metric] for line in done])) for metric in METRICS)]
+    found = done[-1]["computed"].items() if done else ()
+    return words(", ".join(f"{name} {value}" for name, value in found if not isinstance(value, dict | list)) or MISSING)

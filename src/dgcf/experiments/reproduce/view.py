@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.experiments.report import Cell as TableCell
-from dgcf.experiments.report import Table, mean_and_std, signed
+from dgcf.experiments.report import Table, TableCell, mean_and_std, signed
 from dgcf.experiments.reproduce.plan import Cell, Experiment
 from dgcf.experiments.reproduce.store import Index, Line
 from dgcf.experiments.standings import Spread
@@ -31,11 +31,15 @@ class Chapter:
 
 @dataclass(frozen=True)
 class View:
-    """One experiment with its finished cells. ``paper`` holds the paper's numbers by experiment."""
+    """One experiment with its finished cells.
+
+    ``paper`` holds the paper's numbers by experiment, ``recipes`` is where decided settings are.
+    """
 
     experiment: Experiment
     index: Index
     paper: Mapping[str, Any] = field(default_factory=dict)
+    recipes: Path = Path("recipes")
 
     @cached_property
     def _found(self) -> list[tuple[Cell, Line | None]]:
@@ -45,6 +49,15 @@ class View:
     def missing(self) -> dict[str, str]:
         """The cells that are not recorded, and why where that is known."""
         return {cell.key: cell.blocked or "not computed yet" for cell, line in self._found if line is None}
+
+    @property
+    def missing_groups(self) -> dict[str, int]:
+        """The same in short, with how many there are: one name for what differs by the seed, or by what was tried."""
+        groups: dict[str, list[str]] = {}
+        for cell, line in self._found:
+            if line is None:
+                groups.setdefault(_less_seed(cell), []).append(cell.key)
+        return {name if len(keys) > 1 else keys[0]: len(keys) for name, keys in groups.items()}
 
     @property
     def recorded(self) -> list[Line]:
@@ -87,6 +100,11 @@ class View:
         found = [self.values(metric, **{**which, depth: point}) for point in points]
         shared = sorted(set.intersection(*map(set, found))) if found else []
         return np.array([[values[seed] for values in found] for seed in shared]) if shared else None
+
+
+def _less_seed(cell: Cell) -> str:
+    short = replace(cell, seed=None, varied={}) if cell.kind == "trial" else replace(cell, seed=None)
+    return short.key
 
 
 def _attribute(cell: Cell, what: str) -> Any:
