@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -21,7 +23,7 @@ from dgcf.errors import ConfigError
 from dgcf.experiments.reproduce.choosing import decisions, settle
 from dgcf.experiments.reproduce.plan import Book
 from dgcf.experiments.reproduce.render import Page, views
-from dgcf.experiments.reproduce.running import Watcher
+from dgcf.experiments.reproduce.running import Asked, Watcher
 from dgcf.experiments.reproduce.store import Store
 from dgcf.train import Recipe, resolve
 from tests.conftest import PROJECT
@@ -310,6 +312,32 @@ def test_a_dataset_without_validation_takes_settings_and_epochs(small: Place) ->
         Book.read(small.root / "recipes")
 
 
+@pytest.mark.parametrize("used", [("small", "whole"), ("whole",), ()])
+def test_a_file_says_which_cells_use_it(tmp_path: Path, used: tuple[str, ...]) -> None:
+    made = place(tmp_path, tuning=TUNING.replace('"bpr-mf", ', ""))
+    path = tmp_path / "recipes" / "reproduce" / "data.toml"
+    about = path.read_text()
+    whole = about.replace("[small]", "[whole]").replace('family = "small"', 'family = "whole"')
+    path.write_text(f'{about}carve = 0.1\n{whole}settings_of = "small"\n')
+    if used:
+        made.write("table1", FIRST.replace('"bpr-mf", ', "").replace('["small"]', json.dumps(used)))
+    made.desk.run("tuning")
+    by, *_, only = (
+        (tmp_path / "recipes" / "small" / "lightgcn.toml").read_text().splitlines()[2].split(": dgcf reproduce ")
+    )
+    name, _, pattern = only.partition(" --only ")
+    (first, *_) = Asked(name, shlex.split(pattern)[0]).cells(made.book)
+    assert first.source.name == (used or ("small",))[0]
+    assert (
+        by
+        == {
+            ("small", "whole"): "# Use it by",
+            ("whole",): "# It is used on whole, for that many epochs, by",
+            (): "# It was tried by",
+        }[used]
+    )
+
+
 # -- a bare machine, and what is shown --------------------------------------------------------------------------------
 
 
@@ -366,3 +394,12 @@ def test_the_recipes_are_what_the_recorded_trials_decide(tmp_path: Path) -> None
         found, kept = read_toml(path), read_toml(committed)
         assert resolved(found) == resolved(kept)
     assert all((tmp_path / one.file).is_file() for one in decided)
+
+
+def test_what_the_recipes_name_is_there() -> None:
+    book, named = Book.read(PROJECT / "recipes"), 0
+    for path in (PROJECT / "recipes").glob("*/*.toml"):
+        for name, pattern in re.findall(r"^# .*: dgcf reproduce (\S+) --only '(.*)'$", path.read_text(), re.MULTILINE):
+            assert Asked(name, pattern).cells(book), path
+            named += 1
+    assert named >= 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -94,7 +94,7 @@ def settle(book: Book, cells: Iterable[Cell], index: Index, note: Callable[[str]
     for decision in decisions(cells, index):
         if decision.recorded and decision.winner is None:
             note(f"no candidate for {decision.file} could be trained, so nothing is decided; give it others.")
-        for file, recipe, header in _files(decision, book.sources):
+        for file, recipe, header in _files(decision, book):
             path = book.recipes / file
             if write_settings(path, recipe, decision.searched(recipe), header):
                 note(f"{path} is written.")
@@ -102,19 +102,23 @@ def settle(book: Book, cells: Iterable[Cell], index: Index, note: Callable[[str]
     return written
 
 
-def _files(decision: Decision, sources: Mapping[str, Source]) -> Iterator[tuple[str, Recipe, list[str]]]:
+def _files(decision: Decision, book: Book) -> Iterator[tuple[str, Recipe, list[str]]]:
     """The dataset's own file, and one for each dataset that takes its settings from there."""
     winner = decision.winner
     if winner is None:
         return
     recipe = winner.recipe
-    yield decision.file, recipe, [*_found(decision, winner), _use(decision.source, decision, recipe)]
-    for source in sources.values():
-        if source.settings_of == decision.source.name:
-            fixed = _without_validation(recipe, source, round(statistics.fmean(winner.epochs)))
-            told = [*_found(decision, winner), "It is trained for that many epochs, without validation."]
-            file = decided_file(source, decision.settings, recipe.name)
-            yield file, fixed, [*told, _use(source, decision, recipe)]
+    yield decision.file, recipe, [*_found(decision, winner), _use(book, decision.source, decision, recipe)]
+    for source in _followers(book, decision.source):
+        fixed = _without_validation(recipe, source, round(statistics.fmean(winner.epochs)))
+        told = [*_found(decision, winner), "It is trained for that many epochs, without validation."]
+        file = decided_file(source, decision.settings, recipe.name)
+        yield file, fixed, [*told, _use(book, source, decision, recipe)]
+
+
+def _followers(book: Book, source: Source) -> list[Source]:
+    """The datasets that take their settings from the trials on this one."""
+    return [one for one in book.sources.values() if one.settings_of == source.name]
 
 
 def _without_validation(recipe: Recipe, source: Source, epochs: int) -> Recipe:
@@ -139,10 +143,18 @@ def _found(decision: Decision, winner: Candidate) -> list[str]:
     ]
 
 
-def _use(source: Source, decision: Decision, recipe: Recipe) -> str:
-    """How to use the file; a dataset that is split or carved here is known to the reproduction alone."""
-    if source.splits or source.carve:
-        return f"Use it by: dgcf reproduce all --only {quote(f'{source.name}:{recipe.name}:{decision.settings}:*')}"
-    return (
-        f"Use it by: dgcf train {source.known} --config recipes/{decided_file(source, decision.settings, recipe.name)}"
-    )
+def _use(book: Book, source: Source, decision: Decision, recipe: Recipe) -> str:
+    """How to use the file; a dataset that is split or carved here is known to the reproduction alone.
+
+    A carved one has perhaps no cells of its own, but those of the dataset that it was carved out of.
+    """
+    if not (source.splits or source.carve):
+        file = decided_file(source, decision.settings, recipe.name)
+        return f"Use it by: dgcf train {source.known} --config recipes/{file}"
+    cells = [cell for one in book.experiments.values() for cell in one.cells if cell.settings == decision.settings]
+    for one in (source, *_followers(book, source)):
+        beginning = f"{one.name}:{recipe.name}:{decision.settings}:"
+        if any(cell.key.startswith(beginning) for cell in cells):
+            how = "Use it by" if one == source else f"It is used on {one.name}, for that many epochs, by"
+            return f"{how}: dgcf reproduce all --only {quote(f'{beginning}*')}"
+    return f"It was tried by: dgcf reproduce tuning --only {quote(f'{source.name}:trial:*:{decision.settings}:*')}"
