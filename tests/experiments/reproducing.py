@@ -101,3 +101,18 @@ def place(root: Path, **recipes: str) -> Place:
     for name, text in (recipes or RECIPES).items():
         made.write(name, text)
     return made
+
+
+def trial_grid(models: str, loop: str, candidates: str, *, decides: str = "tuned", more: str = "") -> str:
+    """A grid of trials on the small dataset, as a recipe has it; the arguments are TOML."""
+    return f"""
+[[grid]]
+kind = "trial"
+decides = "{decides}"
+data = ["small"]
+models = {models}
+settings = ["paper"]
+{more}
+set = {{ {loop} }}
+candidates = {candidates}
+"""

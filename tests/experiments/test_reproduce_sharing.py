@@ -18,7 +18,7 @@ from dgcf.experiments.reproduce.machine import estimate
 from dgcf.experiments.reproduce.plan import Cell
 from dgcf.experiments.reproduce.running import Watcher
 from dgcf.experiments.reproduce.store import CLAIMS
-from tests.experiments.reproducing import QUICK, Place, place
+from tests.experiments.reproducing import QUICK, Place, place, trial_grid
 
 GRID = f"""
 [[grid]]
@@ -45,17 +45,11 @@ title = "The same once more, with more measured"
 models = ["lightgcn"]
 measures = ["curve"]
 """
-TRIED = """
-title = "Tuning"
-[[grid]]
-kind = "trial"
-decides = "tuned"
-data = ["small"]
-models = ["bpr-mf", "lightgcn"]
-settings = ["paper"]
-set = { epochs = 20, evaluate_every = 2, dim = 8, batch_size = 256 }
-candidates = [{}, { learning_rate = 0.05 }, { learning_rate = 1e-6 }]
-"""
+TRIED = 'title = "Tuning"' + trial_grid(
+    '["bpr-mf", "lightgcn"]',
+    "epochs = 20, evaluate_every = 2, dim = 8, batch_size = 256",
+    "[{}, { learning_rate = 0.05 }, { learning_rate = 1e-6 }]",
+)
 TUNED = """
 title = "With what was found"
 [[grid]]

@@ -27,32 +27,18 @@ from dgcf.experiments.reproduce.running import Asked, Watcher
 from dgcf.experiments.reproduce.store import Store
 from dgcf.train import Recipe, resolve
 from tests.conftest import PROJECT
-from tests.experiments.reproducing import QUICK, Place, place
+from tests.experiments.reproducing import QUICK, Place, place, trial_grid
 
 LOOP = "epochs = 4, evaluate_every = 2, dim = 8, batch_size = 256"
+CANDIDATES = "[{}, { learning_rate = 0.05 }, { layers = 1, edge_dropout = 0.3 }, { learning_rate = 1e-6 }]"
 TUNING = f"""
 title = "Tuning"
 notes = ["Another one was tuned elsewhere."]
-[[grid]]
-kind = "trial"
-decides = "tuned"
-data = ["small"]
-models = ["bpr-mf", "lightgcn"]
-settings = ["paper"]
-set = {{ {LOOP} }}
-candidates = [{{}}, {{ learning_rate = 0.05 }}, {{ layers = 1, edge_dropout = 0.3 }}, {{ learning_rate = 1e-6 }}]
+{trial_grid('["bpr-mf", "lightgcn"]', LOOP, CANDIDATES)}
 """
-BEST = f"""
-[[grid]]
-kind = "trial"
-decides = "best"
-data = ["small"]
-models = ["dgcf"]
-settings = ["paper"]
-seeds = 2
-set = {{ {QUICK} }}
-candidates = [{{ layers = 1 }}, {{ layers = 2, learning_rate = 0.02 }}]
-"""
+BEST = trial_grid(
+    '["dgcf"]', QUICK, "[{ layers = 1 }, { layers = 2, learning_rate = 0.02 }]", decides="best", more="seeds = 2"
+)
 FIRST = """
 title = "What is trained with what was found"
 [[grid]]
@@ -241,17 +227,7 @@ def test_a_trial_takes_the_validation_of_the_same_training(small: Place) -> None
 
 def test_what_cannot_be_trained_is_spent_and_never_wins(tmp_path: Path) -> None:
     diverges = "{ layers = 60, learning_rate = 10.0 }"
-    text = f"""
-title = "T"
-[[grid]]
-kind = "trial"
-decides = "tuned"
-data = ["small"]
-models = ["dgcf-chp"]
-settings = ["paper"]
-set = {{ {QUICK} }}
-candidates = [{diverges}, {{ layers = 1 }}]
-"""
+    text = 'title = "T"' + trial_grid('["dgcf-chp"]', QUICK, f"[{diverges}, {{ layers = 1 }}]")
     made = place(tmp_path, tuning=text)
     tally = made.desk.run("tuning")
     assert (len(tally.done), tally.missing) == (2, {})
