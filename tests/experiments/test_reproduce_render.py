@@ -90,6 +90,7 @@ COMPUTED: dict[str, Callable[[Cell], dict[str, Any]]] = {
         "density": 0.5,
         "leaks": dict.fromkeys(("train_validation", "train_test", "validation_test"), 0),
         "duplicates": {"train": 77},
+        "popularity": dict.fromkeys(("train", "validation", "test"), 12.3),
     },
     "edges": lambda cell: {"direct_edges": 10, "cross_edges": 5, "ratio": 2.0},
     "epochs": lambda cell: {"seconds_per_epoch": 0.5},
@@ -207,6 +208,15 @@ def test_a_lone_value_is_not_the_best_of_anything(book: Book, full: Store) -> No
     alone = text.split("**ML1M: the authors' code, read literally**")[1].split("\n\n")[1]
     assert "0.3120 ± 0.0016" in alone
     assert "**" not in alone
+
+
+def test_a_model_that_cannot_be_so_deep_has_its_own_depths(book: Book, full: Store) -> None:
+    (view,) = views(book, full, "oscillation-diff")
+    rows = {line.split(" | ")[0].strip("| "): line for line in markdown(view).splitlines() if " to " in line}
+    assert len(rows) == 7
+    assert "| ngcf | 1 to 9 | 10 | 0.0" in rows["ngcf"]
+    assert "| lightgcn | 1 to 12 | 10 | 0.0" in rows["lightgcn"]
+    assert "–" not in rows["ngcf"] + rows["lightgcn"]
 
 
 def test_one_is_not_written_as_many(book: Book, full: Store) -> None:

@@ -270,7 +270,7 @@ ENTRIES = (
     ),
     KnownDataset(
         "deoscirec/gowalla",
-        "the authors' Gowalla split (not LightGCN's: other train, validation and test parts)",
+        "the authors' Gowalla split (not LightGCN's, whose test part it shares but for a few pairs)",
         GOWALLA_LICENCE,
         _make_given,
         _authors(
@@ -281,6 +281,10 @@ ENTRIES = (
                 "validation": "d6b63618a0eec4f0900c7f9b3f5683d0906d9186bd64c6af320b25f97e6f5d06",
                 "test": "4c22496668badb6e3d487f6bb641282e32a21c70142636354880d6b8cb8ca52f",
             },
+        ),
+        caveats=(
+            "all test pairs but 41 are test pairs of lightgcn/gowalla, and 91,669 of the 103,862 validation pairs are "
+            "from its train part: validation is not drawn as test is.",
         ),
     ),
     KnownDataset(

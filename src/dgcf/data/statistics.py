@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from dgcf.data.dataset import SPLITS, Dataset
 from dgcf.data.pairs import Pairs
 
+UNLIKE, SIGMAS = 0.05, 4.0
+"""How far the popularity of two parts may be apart: by this share, or by so many standard errors."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 
@@ -20,7 +22,9 @@ class Statistics:
     """Counts of a dataset.
 
     ``train``, ``validation`` and ``test`` count the pairs of ready-made splits as given, repeats included; repeats of
-    an input that was split here are dropped first, and counted as ``duplicates["input"]``.
+    an input that was split here are dropped first, and counted as ``duplicates["input"]``. ``popularity`` is how many
+    other users have the item of a pair in training, on average over each part's pairs: about the same for parts that
+    were drawn alike. An empty part has none.
     """
 
     name: str
@@ -34,6 +38,7 @@ class Statistics:
     leaks: dict[str, int]
     cold: dict[str, int]
     degrees: dict[str, dict[str, float]]
+    popularity: dict[str, float | None]
     fingerprint: str
     known_as: str | None
     warnings: tuple[str, ...]
@@ -57,6 +62,8 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         "users_without_test": int(np.count_nonzero(test.user_degrees == 0)),
     }
     distinct = len(train.union(validation, test))
+    popular = {name: train.item_degrees[dataset.split(name).indices] for name in SPLITS}
+    popular["train"] = popular["train"] - 1  # a pair does not count for itself
     found = Statistics(
         name=dataset.name,
         users=dataset.n_users,
@@ -69,16 +76,36 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         leaks=leaks,
         cold=cold,
         degrees={"users": _quantiles(train.user_degrees), "items": _quantiles(train.item_degrees)},
+        popularity={name: _mean(others) for name, others in popular.items()},
         fingerprint=dataset.fingerprint,
         known_as=known_as,
         warnings=(),
     )
-    notes = dataset.record.get("notes", ())
-    return Statistics(**{**found.__dict__, "warnings": (*caveats, *notes, *_warnings(found))})
+    notes = (*caveats, *dataset.record.get("notes", ()))
+    unlike = _unlike(popular["validation"], popular["test"])
+    return Statistics(**{**found.__dict__, "warnings": (*notes, *_warnings(found), *unlike)})
 
 
 def _common(one: Pairs, other: Pairs) -> int:
     return len(np.intersect1d(one.keys(), other.keys(), assume_unique=True))
+
+
+def _mean(values: NDArray[np.int64]) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _unlike(validation: NDArray[np.int64], test: NDArray[np.int64]) -> list[str]:
+    """A warning where the items of test are more popular than those of validation, or less, and not by chance."""
+    if min(len(validation), len(test)) < 2 or not validation.any():
+        return []
+    change = test.mean() / validation.mean() - 1
+    noise = np.sqrt(validation.var() / len(validation) + test.var() / len(test))
+    if abs(change) < UNLIKE or abs(test.mean() - validation.mean()) < SIGMAS * noise:
+        return []
+    return [
+        f"the items of test pairs are {abs(change):.0%} {'more' if change > 0 else 'less'} popular in training than "
+        "those of validation pairs: they were not drawn alike, and what is best on validation need not be on test."
+    ]
 
 
 def _quantiles(degrees: NDArray[np.int64]) -> dict[str, float]:

@@ -29,7 +29,7 @@ STEPS = 40
 def statistics_of(cell: Cell, dataset: Dataset) -> dict[str, Any]:
     """The row of the paper's Table 3, and the flaws that stand beside it."""
     found = count(dataset)
-    names = ("users", "items", "density", "train", "validation", "test", "duplicates", "leaks")
+    names = ("users", "items", "density", "train", "validation", "test", "duplicates", "leaks", "popularity")
     return {name: getattr(found, name) for name in names}
 
 

@@ -123,25 +123,36 @@ def loss_curve(view: View) -> Chapter:
 def oscillation_diff(view: View) -> Chapter:
     """Differences of successive depths, and the amplitude of each model with its interval and a test."""
     depths, models = view.names("layers"), view.names("model")
-    found = {model: view.table(RECALL, "layers", depths, model=model) for model in models}
+    own = {model: view.names("layers", model=model) for model in models}  # not every model can be as deep
+    found = {model: view.table(RECALL, "layers", own[model], model=model) for model in models}
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         axes.axhline(0.0, color="black", linewidth=0.8)
         for model, recalls in found.items():
             if recalls is not None:
-                axes.plot(range(1, len(depths)), differences(recalls), marker="o", markersize=3, label=model)
+                places = [depths.index(deeper) for deeper in own[model][1:]]
+                axes.plot(places, differences(recalls), marker="o", markersize=3, label=model)
         axes.set_xticks(range(1, len(depths)), [f"{a}→{b}" for a, b in pairwise(depths)])
         axes.set_xlabel("layers")
         axes.set_ylabel(f"difference of mean {RECALL}")
         axes.legend(fontsize="small")
 
-    rows = [(*words(model), *_amplitude(found[model]), _against(found, model)) for model in models]
-    header = ("model", "seeds", "amplitude", "95 % interval", f"p against {REFERENCE}")
+    def against(model: str) -> TableCell:
+        first, second = view.table(RECALL, "layers", own[model], model=REFERENCE), found[model]
+        if model == REFERENCE or first is None or second is None or len(first) != len(second) or len(first) < 2:
+            return TableCell(MISSING)
+        return TableCell(f"{swap_test(first, second):.2g}")
+
+    rows = [
+        (*words(model, f"{own[model][0]} to {own[model][-1]}"), *_amplitude(found[model]), against(model))
+        for model in models
+    ]
+    header = ("model", "layers", "seeds", "amplitude", "95 % interval", f"p against {REFERENCE}")
     notes = [
         "Amplitude: the mean over successive depths of |difference of mean recall|; interval by bootstrap over the "
-        f"seeds; p by swapping a model's and {REFERENCE}'s series of a seed. Noise of the seeds is part of every "
-        "amplitude, and models have equally many of them.",
+        f"seeds; p by swapping a model's and {REFERENCE}'s series of a seed, at the depths of the model. Noise of the "
+        "seeds is part of every amplitude, and models have equally many of them.",
         PROTOCOL_NOTE,
         *hardware_note(view.recorded),
     ]
@@ -153,13 +164,6 @@ def _amplitude(recalls: Any) -> list[TableCell]:
         return words("0", MISSING, MISSING)
     low, high = amplitude_interval(recalls)
     return words(str(len(recalls)), f"{amplitude(recalls):.4f}", f"{low:.4f} … {high:.4f}")
-
-
-def _against(found: Mapping[str, Any], model: str) -> TableCell:
-    first, second = found.get(REFERENCE), found[model]
-    if model == REFERENCE or first is None or second is None or len(first) != len(second) or len(first) < 2:
-        return TableCell(MISSING)
-    return TableCell(f"{swap_test(first, second):.2g}")
 
 
 def depth(view: View) -> Chapter:

@@ -187,24 +187,37 @@ def table2(view: View) -> Chapter:
 
 
 def table3(view: View) -> Chapter:
-    """Counts of the datasets; a count that is the paper's is not repeated."""
-    columns = ("users", "items", "density", "train", "validation", "test")
-    rows, notes = [], []
+    """Counts of the datasets, and whether their parts were drawn alike; a count that is the paper's is not repeated."""
+    columns, parts = ("users", "items", "density", "train", "validation", "test"), ("train", "validation", "test")
+    rows, alike, notes = [], [], []
     for cell, line in view.cells("statistics"):
-        paper = dict(zip(columns, view.paper["table3"][cell.source.family], strict=True))
+        printed = view.paper["table3"].get(cell.source.family)
+        paper = None if printed is None else dict(zip(columns, printed, strict=True))
         found = None if line is None else line["computed"]
-        rows.append((*words(cell.source.title), *(_count(found, paper, column) for column in columns)))
+        title = words(cell.source.title)
+        rows.append((*title, *(_count(found, paper, column) for column in columns)))
+        alike.append((*title, *(number(None if found is None else found["popularity"][part], ".1f") for part in parts)))
         flaws = [] if found is None else _flaws(found)
         notes += [f"{cell.source.title}: {'; '.join(flaws)}."] if flaws else []
     notes.insert(0, "In brackets the paper's count where it is another. Pairs of ready-made splits as given.")
-    return Chapter([("The datasets", Table(("dataset", *columns), tuple(rows), 1))], notes)
+    notes.append(
+        "Popular: how many other users have a pair's item in training, on average; alike for parts drawn alike."
+    )
+    return Chapter(
+        [
+            ("The datasets", Table(("dataset", *columns), tuple(rows), 1)),
+            ("How popular the items of each part are", Table(("dataset", *parts), tuple(alike), 1)),
+        ],
+        notes,
+    )
 
 
-def _count(found: dict[str, Any] | None, paper: dict[str, float], column: str) -> TableCell:
+def _count(found: dict[str, Any] | None, paper: dict[str, float] | None, column: str) -> TableCell:
     form = ".5f" if column == "density" else ","
     if found is None:
         return TableCell(MISSING)
-    ours, printed = format(found[column], form), format(paper[column], form)
+    ours = format(found[column], form)
+    printed = ours if paper is None else format(paper[column], form)
     return TableCell(ours if ours == printed else f"{ours} ({printed})")
 
 

@@ -84,9 +84,9 @@ class View:
         """Its mean and deviation over the seeds."""
         return spread(list(self.values(metric, mask, **which).values()))
 
-    def names(self, what: str, kind: str = "trained") -> list[Any]:
+    def names(self, what: str, kind: str = "trained", **which: Any) -> list[Any]:
         """All that the recipe names, in its order: of ``data``, ``model``, ``settings`` or what a grid varies."""
-        named = (_attribute(cell, what) for cell, _ in self.cells(kind))
+        named = (_attribute(cell, what) for cell, _ in self.cells(kind, **which))
         return [name for name in dict.fromkeys(named) if name is not None]
 
     def seeds(self, **which: Any) -> str:

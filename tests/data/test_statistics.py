@@ -1,0 +1,68 @@
+"""Whether the parts of a dataset were drawn alike is said of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dgcf.data import load
+from dgcf.data.dataset import Dataset
+from dgcf.data.pairs import Pairs
+from dgcf.data.statistics import statistics
+from dgcf.data.vocabulary import Vocabulary
+
+N_USERS, N_ITEMS = 300, 60
+FALLING = np.arange(N_ITEMS, 0, -1, dtype=float)
+
+
+def drawn(seed: int, per_user: int, chances: NDArray[np.floating[Any]]) -> Pairs:
+    rng = np.random.default_rng(seed)
+    items = [rng.choice(N_ITEMS, per_user, replace=False, p=chances / chances.sum()) for _ in range(N_USERS)]
+    return Pairs.from_indices(np.repeat(np.arange(N_USERS), per_user), np.concatenate(items), N_USERS, N_ITEMS)
+
+
+def of(train: Pairs, validation: Pairs, test: Pairs) -> Dataset:
+    users, items = Vocabulary.from_ids("user", range(N_USERS)), Vocabulary.from_ids("item", range(N_ITEMS))
+    return Dataset("parts", users, items, train, validation, test)
+
+
+def test_popularity_counts_the_other_users_of_each_pairs_item() -> None:
+    def pairs(*given: tuple[int, int]) -> Pairs:
+        users, items = np.array(given).T if given else np.zeros((2, 0), dtype=int)
+        return Pairs.from_indices(users, items, N_USERS, N_ITEMS)
+
+    # Item 0 has three users in training, item 1 one, item 2 none.
+    train = pairs((0, 0), (1, 0), (2, 0), (0, 1))
+    found = statistics(of(train, pairs((3, 0), (4, 1)), pairs((3, 2))))
+    assert found.popularity == {"train": (2 + 2 + 2 + 0) / 4, "validation": (3 + 1) / 2, "test": 0.0}
+    assert statistics(of(train, pairs(), pairs())).popularity == {"train": 1.5, "validation": None, "test": None}
+
+
+@pytest.mark.parametrize(("chances", "words"), [(FALLING**2, "more popular"), (FALLING[::-1], "less popular")])
+def test_a_test_part_that_was_drawn_otherwise_is_warned_of(chances: NDArray[np.float64], words: str) -> None:
+    train, validation = drawn(0, 20, FALLING), drawn(1, 5, FALLING)
+    assert any(words in warning for warning in statistics(of(train, validation, drawn(2, 5, chances))).warnings)
+    alike = statistics(of(train, validation, drawn(3, 5, FALLING))).warnings
+    assert not any("popular" in warning for warning in alike)
+
+
+@pytest.mark.data("deoscirec/gowalla", "lightgcn/gowalla")
+def test_the_authors_gowalla_has_lightgcns_test_and_another_validation() -> None:
+    authors, lightgcn = load("deoscirec/gowalla"), load("lightgcn/gowalla")
+
+    def common(one: Pairs, other: Pairs) -> int:
+        return len(np.intersect1d(one.keys(), other.keys()))
+
+    assert len(authors.test) - common(authors.test, lightgcn.test) == 41
+    assert (len(authors.validation), common(authors.validation, lightgcn.train)) == (103_862, 91_669)
+    found = statistics(authors)
+    assert [round(found.popularity[part] or 0, 1) for part in ("train", "validation", "test")] == [64.3, 71.5, 78.4]
+    assert any("10% more popular" in warning for warning in found.warnings)
+
+
+@pytest.mark.data("deoscirec/ml-1m")
+def test_random_splits_are_alike() -> None:
+    assert not any("popular" in warning for warning in statistics(load("deoscirec/ml-1m")).warnings)
