@@ -23,7 +23,7 @@ from dgcf.experiments.reproduce.__main__ import main
 from dgcf.experiments.reproduce.plan import Book
 from dgcf.experiments.reproduce.running import Desk
 from dgcf.experiments.reproduce.smoothness import one_side, smoothness
-from dgcf.experiments.reproduce.sources import carved, obtain, resplit
+from dgcf.experiments.reproduce.sources import carved, drawn_alike, obtain, resplit
 from dgcf.experiments.reproduce.store import Store
 from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.oscillation import oscillation
@@ -423,6 +423,17 @@ def test_a_carved_validation_part_comes_out_of_train_alone() -> None:
     again = resplit(whole, 3)
     assert again.pairs_fingerprint == whole.pairs_fingerprint
     assert again.fingerprint != resplit(whole, 4).fingerprint
+
+
+def test_of_validation_those_pairs_stay_that_are_test_pairs_elsewhere() -> None:
+    whole = load("planted")
+    here, there = resplit(whole, 3), resplit(whole, 4)
+    found = drawn_alike(here, there)
+    assert (found.train, found.test) == (here.train, here.test)
+    assert set(found.validation.keys()) == set(here.validation.keys()) & set(there.test.keys())
+    assert 0 < len(found.validation) < len(here.validation)
+    with pytest.raises(DataError, match="not the same users and items"):
+        drawn_alike(here, load("checkerboard"))
 
 
 # -- measures ---------------------------------------------------------------------------------------------------------

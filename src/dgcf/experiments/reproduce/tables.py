@@ -109,14 +109,14 @@ def table1(view: View) -> Chapter:
 
 
 def _accuracy(view: View, data: str, settings: str, models: Sequence[str]) -> Table:
-    family = view.cells(data=data)[0][0].source.family
+    printed_as = view.cells(data=data)[0][0].source.in_paper
     tests = significance(view, data, settings, models)
     which = {"data": data, "settings": settings}
     best = {metric: _highest(view.spread(metric, model=model, **which) for model in models) for metric in METRICS}
     rows = []
     for model in models:
         which = {"data": data, "settings": settings, "model": model}
-        paper = view.paper["table1"].get(family, {}).get(model, [None, None])
+        paper = view.paper["table1"].get(printed_as, {}).get(model, [None, None])
         row = words(model, view.seeds(**which))
         for metric, printed in zip(METRICS, paper, strict=True):
             found, p = view.spread(metric, **which), tests.get((model, metric), (None, False))
@@ -191,7 +191,7 @@ def table3(view: View) -> Chapter:
     columns, parts = ("users", "items", "density", "train", "validation", "test"), ("train", "validation", "test")
     rows, alike, notes = [], [], []
     for cell, line in view.cells("statistics"):
-        printed = view.paper["table3"].get(cell.source.family)
+        printed = view.paper["table3"].get(cell.source.in_paper)
         paper = None if printed is None else dict(zip(columns, printed, strict=True))
         found = None if line is None else line["computed"]
         title = words(cell.source.title)
@@ -259,7 +259,7 @@ def time(view: View) -> Chapter:
     """Seconds an epoch, and how many times faster than the paper's."""
     rows = []
     for cell, line in view.cells("epochs"):
-        printed = view.paper["time"][cell.source.family]
+        printed = view.paper["time"][cell.source.in_paper]
         seconds = None if line is None else line["computed"]["seconds_per_epoch"]
         place = MISSING if line is None else hardware_words(line["hardware"])
         faster = None if seconds is None else printed / seconds
@@ -279,7 +279,7 @@ def best(view: View) -> Chapter:
     rows = []
     for data in view.names("data"):
         source = view.cells(data=data)[0][0].source
-        paper, mark = view.paper["table1"][source.family][REFERENCE], view.paper["best"].get(data, (None, None))
+        paper, mark = view.paper["table1"][source.in_paper][REFERENCE], view.paper["best"].get(data, (None, None))
         row = words(source.title, view.seeds(data=data))
         for metric, printed, aim in zip(METRICS, paper, mark, strict=True):
             found = view.spread(metric, data=data)
