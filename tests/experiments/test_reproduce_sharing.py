@@ -215,14 +215,18 @@ def test_the_estimate_is_of_what_is_most_alike(tmp_path: Path) -> None:
     here = {"device": "cpu", "cpu": "this"}
 
     def line(seconds: float, **other: Any) -> dict[str, Any]:
-        usual = {"kind": "trained", "model": "lightgcn", "data": {"name": "small"}, "hardware": here}
+        usual = {"kind": "trained", "model": "lightgcn", "settings": {}, "data": {"name": "small"}, "hardware": here}
         return {**usual, **other, "seconds": seconds}
 
     other_model = [line(70, model="dgcf"), line(50, model="dgcf", kind="trial")]
     gpu = {"device": "cuda", "gpu": "H200", "cpu": "this"}
     unlike = [line(900, data={"name": "large"}), line(800, hardware=gpu), line(700, kind="epochs")]
     assert len(cells) == 2
-    assert estimate(cells, [line(3), line(5, kind="trial"), *other_model, *unlike], here) == 2 * 5
+    assert cells[0].recipe is not None
+    same = [line(2, kind="trial", settings=cells[0].recipe.settings())]
+    other_settings = [line(3), line(5, kind="trial")]
+    assert estimate(cells, [*same, *other_settings, *other_model, *unlike], here) == 2 * 2
+    assert estimate(cells, [*other_settings, *other_model, *unlike], here) == 2 * 5
     assert estimate(cells[:1], [*other_model, *unlike], here) == 70
     assert estimate(cells, unlike, here) is None
     assert estimate(cells, unlike, gpu) == 2 * 800

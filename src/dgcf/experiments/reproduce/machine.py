@@ -37,18 +37,20 @@ def _processor() -> str:
 def estimate(cells: Sequence[Cell], recorded: Iterable[Mapping[str, Any]], here: Mapping[str, Any]) -> float | None:
     """How many seconds cells of one group will take on the hardware ``here``, by what is recorded of such hardware.
 
-    The longest of the same dataset and model, other settings or not; where there is none, the longest of the dataset.
-    None where nothing is known of that either.
+    The longest of the same dataset, model and settings; where there is none, of the dataset and model, and then of the
+    dataset. None where nothing is known of that either.
     """
     first = cells[0]
     model = first.recipe.name if first.recipe else first.model
+    settings = first.recipe.settings() if first.recipe else None
     kinds = TRAINED if first.kind in TRAINED else (first.kind,)
     same_data = [
         line
         for line in recorded
         if line["kind"] in kinds and line["data"]["name"] == first.source.name and _alike(line["hardware"], here)
     ]
-    nearest = [line for line in same_data if line["model"] == model] or same_data
+    same_model = [line for line in same_data if line["model"] == model]
+    nearest = [line for line in same_model if line["settings"] == settings] or same_model or same_data
     trainings = len({cell.fingerprint for cell in cells})  # two names may stand for one
     return trainings * max(line["seconds"] for line in nearest) if nearest else None
 
