@@ -13,6 +13,7 @@ from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.data.statistics import statistics
 from dgcf.data.vocabulary import Vocabulary
+from tests.conftest import data_home
 
 N_USERS, N_ITEMS = 300, 60
 FALLING = np.arange(N_ITEMS, 0, -1, dtype=float)
@@ -49,18 +50,34 @@ def test_a_test_part_that_was_drawn_otherwise_is_warned_of(chances: NDArray[np.f
     assert not any("popular" in warning for warning in alike)
 
 
-@pytest.mark.data("deoscirec/gowalla", "lightgcn/gowalla")
-def test_the_authors_gowalla_has_lightgcns_test_and_another_validation() -> None:
-    authors, lightgcn = load("deoscirec/gowalla"), load("lightgcn/gowalla")
+def items_by_user(name: str, part: str) -> dict[str, list[str]]:
+    """The lists of a published file, in its order."""
+    lines = (data_home() / name / f"{part}.txt").read_text().splitlines()
+    return {user: items for user, *items in map(str.split, lines)}
 
-    def common(one: Pairs, other: Pairs) -> int:
-        return len(np.intersect1d(one.keys(), other.keys()))
 
-    assert len(authors.test) - common(authors.test, lightgcn.test) == 41
-    assert (len(authors.validation), common(authors.validation, lightgcn.train)) == (103_862, 91_669)
-    found = statistics(authors)
+@pytest.mark.data("deoscirec/gowalla")
+@pytest.mark.data("lightgcn/gowalla")
+def test_both_gowallas_cut_one_ordered_list_of_each_user() -> None:
+    parts = [items_by_user("deoscirec/gowalla", part) for part in ("train", "validation", "test")]
+    for user, end in items_by_user("lightgcn/gowalla", "test").items():
+        cut = [part[user] for part in parts]
+        whole = [item for part in cut for item in part]
+        assert whole[-len(end) :] == end
+        assert [len(cut[0]), len(cut[0]) + len(cut[1])] == [round(0.7 * len(whole)), round(0.8 * len(whole))]
+
+
+@pytest.mark.data("deoscirec/gowalla")
+def test_along_that_order_items_grow_popular() -> None:
+    found = statistics(load("deoscirec/gowalla"))
     assert [round(found.popularity[part] or 0, 1) for part in ("train", "validation", "test")] == [64.3, 71.5, 78.4]
     assert any("10% more popular" in warning for warning in found.warnings)
+
+
+@pytest.mark.data("lightgcn/gowalla")
+def test_without_validation_test_is_compared_with_train() -> None:
+    (warning,) = (text for text in statistics(load("lightgcn/gowalla")).warnings if "popular" in text)
+    assert "23% more popular in training than those of training pairs" in warning
 
 
 @pytest.mark.data("deoscirec/ml-1m")

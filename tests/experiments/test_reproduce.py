@@ -23,7 +23,7 @@ from dgcf.experiments.reproduce.__main__ import main
 from dgcf.experiments.reproduce.plan import Book
 from dgcf.experiments.reproduce.running import Desk
 from dgcf.experiments.reproduce.smoothness import one_side, smoothness
-from dgcf.experiments.reproduce.sources import carved, drawn_alike, obtain, resplit
+from dgcf.experiments.reproduce.sources import carved, obtain, resplit
 from dgcf.experiments.reproduce.store import Store
 from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.oscillation import oscillation
@@ -354,7 +354,10 @@ def test_one_bracket_too_few_is_one_sentence(small: Place) -> None:
             r"seeds of dataset small of .*data\.toml is '5', expected a whole number from 1",
         ),
         (("seeds = 2", "seeds = 0"), r"seeds of dataset small of .*data\.toml is 0, expected a whole number from 1"),
-        (("seeds = 2", "seeds = 2\ncarve = 1.5"), r"carve of dataset small of .*data\.toml is 1\.5, expected a share"),
+        (
+            ("seeds = 2", "seeds = 2\nvalidation_of = 3"),
+            r"validation_of of dataset small of .*data\.toml is 3, expected",
+        ),
         (("fingerprints = [", "fingerprints = 'a' #"), r"fingerprints of dataset small of .*expected a list of words"),
         (('family = "small"\n', ""), r"dataset small of .*data\.toml has no family; give it title, known, family"),
         (("[small]", "small = 3\n[smaller]"), r"data\.toml has small = 3 outside any dataset"),
@@ -402,6 +405,13 @@ def test_every_experiment_of_the_paper_has_a_recipe() -> None:
     assert {cell.varied["layers"] for cell in oscillation} == set(range(1, 13))
 
 
+@pytest.mark.data("lightgcn/gowalla")
+@pytest.mark.data("deoscirec/gowalla")
+def test_lightgcns_split_is_validated_on_what_stands_before_its_test() -> None:
+    found = obtain(Book.read(PROJECT / "recipes").sources["lightgcn-gowalla"], 0)
+    assert (len(found.train), len(found.validation), len(found.test)) == (718_459, 91_669, 217_242)
+
+
 @pytest.mark.data("movielens/ml-100k")
 def test_the_779_users_are_split_anew_by_every_seed() -> None:
     source = Book.read(PROJECT / "recipes").sources["ml-100k-779"]
@@ -415,25 +425,21 @@ def test_the_779_users_are_split_anew_by_every_seed() -> None:
 
 def test_a_carved_validation_part_comes_out_of_train_alone() -> None:
     whole = load("planted")
-    found = carved(whole, 0.1)
-    assert found.test == whole.test
-    assert found.train.union(found.validation) == whole.train
-    assert len(found.train) + len(found.validation) == len(whole.train)
-    assert len(found.validation) / len(whole.train) == pytest.approx(0.1, abs=0.05)
+    here, there = resplit(whole, 3), resplit(whole, 4)
+    found = carved(here, there)
+    assert found.test == here.test
+    assert found.train.union(found.validation) == here.train
+    assert set(found.validation.keys()) == set(here.train.keys()) & set(there.validation.keys())
+    assert 0 < len(found.validation) == len(here.train) - len(found.train)
+    with pytest.raises(DataError, match="have not the same users and items"):
+        carved(here, load("checkerboard"))
+
+
+def test_another_seed_is_another_split_of_the_same_pairs() -> None:
+    whole = load("planted")
     again = resplit(whole, 3)
     assert again.pairs_fingerprint == whole.pairs_fingerprint
     assert again.fingerprint != resplit(whole, 4).fingerprint
-
-
-def test_of_validation_those_pairs_stay_that_are_test_pairs_elsewhere() -> None:
-    whole = load("planted")
-    here, there = resplit(whole, 3), resplit(whole, 4)
-    found = drawn_alike(here, there)
-    assert (found.train, found.test) == (here.train, here.test)
-    assert set(found.validation.keys()) == set(here.validation.keys()) & set(there.test.keys())
-    assert 0 < len(found.validation) < len(here.validation)
-    with pytest.raises(DataError, match="not the same users and items"):
-        drawn_alike(here, load("checkerboard"))
 
 
 # -- measures ---------------------------------------------------------------------------------------------------------

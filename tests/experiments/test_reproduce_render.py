@@ -90,7 +90,7 @@ COMPUTED: dict[str, Callable[[Cell], dict[str, Any]]] = {
         "density": 0.5,
         "leaks": dict.fromkeys(("train_validation", "train_test", "validation_test"), 0),
         "duplicates": {"train": 77},
-        "popularity": dict.fromkeys(("train", "validation", "test"), 12.3),
+        "popularity": {"train": 12.3, "validation": 23.4, "test": None},
     },
     "edges": lambda cell: {"direct_edges": 10, "cross_edges": 5, "ratio": 2.0},
     "epochs": lambda cell: {"seconds_per_epoch": 0.5},
@@ -208,6 +208,18 @@ def test_a_lone_value_is_not_the_best_of_anything(book: Book, full: Store) -> No
     alone = text.split("**ML1M: the authors' code, read literally**")[1].split("\n\n")[1]
     assert "0.3120 ± 0.0016" in alone
     assert "**" not in alone
+
+
+def test_table_3_says_how_popular_the_items_of_each_part_are(book: Book, full: Store) -> None:
+    (view,) = views(book, full, "table3")
+    assert "| ML1M | 12.3 | 23.4 | – |" in markdown(view)
+
+
+def test_each_part_is_there_or_not(book: Book, full: Store) -> None:
+    (view,) = views(book, full, "parts")
+    for table in markdown(view).split("**")[2::2]:
+        rows = [line.split(" | ")[:3] for line in table.splitlines() if re.match(r"\| (yes|no) ", line)]
+        assert len({tuple(row) for row in rows}) == len(rows) == 8
 
 
 def test_a_model_that_cannot_be_so_deep_has_its_own_depths(book: Book, full: Store) -> None:

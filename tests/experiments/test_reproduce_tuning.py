@@ -294,7 +294,7 @@ def test_a_file_says_which_cells_use_it(tmp_path: Path, used: tuple[str, ...]) -
     path = tmp_path / "recipes" / "reproduce" / "data.toml"
     about = path.read_text()
     whole = about.replace("[small]", "[whole]").replace('family = "small"', 'family = "whole"')
-    path.write_text(f'{about}carve = 0.1\n{whole}settings_of = "small"\n')
+    path.write_text(f'{about}validation_of = "planted"\n{whole}settings_of = "small"\n')
     if used:
         made.write("table1", FIRST.replace('"bpr-mf", ', "").replace('["small"]', json.dumps(used)))
     made.desk.run("tuning")
@@ -352,7 +352,7 @@ def test_the_page_says_what_was_tried_and_what_won(small: Place) -> None:
     added, _ = (
         line for line in Page(views(small.book, small.store, "tuning")[0]).block("").splitlines() if "| small" in line
     )
-    told = "stands, decided among fewer; 3 of 4 candidates are recorded"
+    told = "stands from before; 3 of 4 candidates are recorded"
     assert added.startswith(f"| small/bpr-mf.toml | bpr-mf | {told} | 3 of 4 | – | – |")
 
 

@@ -142,7 +142,7 @@ def draw(s: Statistics) -> None:
         spread = ", ".join(f"{share} {value:g}" for share, value in s.degrees[name].items() if share != "mean")
         table.add_row(f"training pairs of {name}", f"mean {s.degrees[name]['mean']:.1f}; {spread}")
     popular = [f"{part} {value:.1f}" for part, value in s.popularity.items() if value is not None]
-    table.add_row("others with a pair's item", ", ".join(popular))
+    table.add_row("other users of a pair's item", ", ".join(popular))
     table.add_row("fingerprint", Text(s.fingerprint, overflow="fold"))
     table.add_row("known as", s.known_as or "–")
     out.print(table)

@@ -283,8 +283,8 @@ ENTRIES = (
             },
         ),
         caveats=(
-            "all test pairs but 41 are test pairs of lightgcn/gowalla, and 91,669 of the 103,862 validation pairs are "
-            "from its train part: validation is not drawn as test is.",
+            "it cuts an ordered list of each user at 70 and 80 %, and items grow more popular along it: test is the "
+            "end of the list, and LightGCN's test part but for the rounding.",
         ),
     ),
     KnownDataset(

@@ -13,7 +13,7 @@ from dgcf.data.dataset import SPLITS, Dataset
 from dgcf.data.pairs import Pairs
 
 UNLIKE, SIGMAS = 0.05, 4.0
-"""How far the popularity of two parts may be apart: by this share, or by so many standard errors."""
+"""How far apart the popularity of two parts is warned of: by more than this share and so many standard errors."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 
@@ -82,7 +82,8 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         warnings=(),
     )
     notes = (*caveats, *dataset.record.get("notes", ()))
-    unlike = _unlike(popular["validation"], popular["test"])
+    before = ("validation", popular["validation"]) if len(validation) else ("training", popular["train"])
+    unlike = _unlike(*before, popular["test"])
     return Statistics(**{**found.__dict__, "warnings": (*notes, *_warnings(found), *unlike)})
 
 
@@ -94,17 +95,17 @@ def _mean(values: NDArray[np.int64]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _unlike(validation: NDArray[np.int64], test: NDArray[np.int64]) -> list[str]:
-    """A warning where the items of test are more popular than those of validation, or less, and not by chance."""
-    if min(len(validation), len(test)) < 2 or not validation.any():
+def _unlike(part: str, before: NDArray[np.int64], test: NDArray[np.int64]) -> list[str]:
+    """A warning where the items of test are more popular than those of another part, or less, and not by chance."""
+    if min(len(before), len(test)) < 2 or not before.any():
         return []
-    change = test.mean() / validation.mean() - 1
-    noise = np.sqrt(validation.var() / len(validation) + test.var() / len(test))
-    if abs(change) < UNLIKE or abs(test.mean() - validation.mean()) < SIGMAS * noise:
+    change = test.mean() / before.mean() - 1
+    noise = np.sqrt(before.var() / len(before) + test.var() / len(test))
+    if abs(change) < UNLIKE or abs(test.mean() - before.mean()) < SIGMAS * noise:
         return []
     return [
         f"the items of test pairs are {abs(change):.0%} {'more' if change > 0 else 'less'} popular in training than "
-        "those of validation pairs: they were not drawn alike, and what is best on validation need not be on test."
+        f"those of {part} pairs: they were not drawn alike, and settings chosen on the one may not suit the other."
     ]
 
 

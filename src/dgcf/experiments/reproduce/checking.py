@@ -48,7 +48,6 @@ WORD = Kind("text", _word)
 WORDS = Kind('a list of words, such as ["dgcf"]', lambda value: _list_of(value, _word))
 COUNT = Kind("a whole number from 1 on", lambda value: _whole(value, 1))
 COUNT_OR_NONE = Kind("a whole number from 0 on", lambda value: _whole(value, 0))
-SHARE = Kind("a share from 0 to below 1", lambda value: type(value) in (int, float) and 0 <= value < 1)
 TABLE = Kind("a table, such as { layers = 4 }", _table)
 LISTS = Kind(
     "a table of lists, such as { layers = [1, 2] }",

@@ -148,7 +148,7 @@ def _use(book: Book, source: Source, decision: Decision, recipe: Recipe) -> str:
 
     A carved one has perhaps no cells of its own, but those of the dataset that it was carved out of.
     """
-    if not (source.splits or source.carve):
+    if not source.made_here:
         file = decided_file(source, decision.settings, recipe.name)
         return f"Use it by: dgcf train {source.known} --config recipes/{file}"
     cells = [cell for one in book.experiments.values() for cell in one.cells if cell.settings == decision.settings]

@@ -39,6 +39,7 @@ CHAPTERS: Mapping[str, Callable[[View], Chapter]] = {
     "theory": figures.theory,
     "best": tables.best,
     "lightgcn-gowalla": tables.lightgcn_gowalla,
+    "parts": tables.parts,
 }
 NAMED = 6
 """How many groups of missing cells a page names before it counts the rest."""

@@ -13,7 +13,7 @@ from dgcf.config import read_toml
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.experiments.reproduce.checking import COUNT, COUNT_OR_NONE, SHARE, WORD, WORDS, require_kinds
+from dgcf.experiments.reproduce.checking import COUNT, COUNT_OR_NONE, WORD, WORDS, require_kinds
 
 ENTRIES = {
     "title": WORD,
@@ -22,9 +22,7 @@ ENTRIES = {
     "seeds": COUNT,
     "fingerprints": WORDS,
     "splits": COUNT_OR_NONE,
-    "carve": SHARE,
-    "alike": WORD,
-    "printed": WORD,
+    "validation_of": WORD,
     "settings_of": WORD,
 }
 """What a dataset may have, each with its kind; the first five it must have."""
@@ -35,12 +33,11 @@ NEEDED = tuple(ENTRIES)[:5]
 class Source:
     """One dataset under a short ``name``; ``known`` is what ``dgcf data list`` calls it.
 
-    ``family`` is its folder of tuned settings in ``recipes`` and its name in the paper's tables, unless that is
-    ``printed``; ``seeds`` how often a model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20
-    within each user, by that many seeds, and a training with seed s is on split s. ``carve`` is the share of each
-    user's training pairs that becomes the validation part. ``alike`` names a known dataset: of the validation part
-    those pairs stay that are test pairs there. ``settings_of`` names the dataset whose trials decide for this one too,
-    which has no validation part itself: it is trained for as many epochs as were best there.
+    ``family`` is its name in the paper's tables and its folder of tuned settings in ``recipes``; ``seeds`` how often a
+    model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20 within each user, by that many seeds,
+    and a training with seed s is on split s. ``validation_of`` names a known dataset: the training pairs that are
+    validation pairs there become the validation part. ``settings_of`` names the dataset whose trials decide for this
+    one too, which has no validation part itself: it is trained for as many epochs as were best there.
     """
 
     name: str
@@ -50,15 +47,13 @@ class Source:
     seeds: int
     fingerprints: tuple[str, ...]
     splits: int = 0
-    carve: float = 0.0
-    alike: str = ""
-    printed: str = ""
+    validation_of: str = ""
     settings_of: str = ""
 
     @property
-    def in_paper(self) -> str:
-        """Its name in the paper's tables."""
-        return self.printed or self.family
+    def made_here(self) -> bool:
+        """Whether its parts are not those of the known dataset, so that the reproduction alone has it."""
+        return bool(self.splits or self.validation_of)
 
     def variant(self, seed: int) -> int:
         """Which of the splits a seed trains on: its own, or the only one."""
@@ -132,16 +127,14 @@ def obtain(source: Source, variant: int, prepared: Path | None = None) -> Datase
 
 
 def make(source: Source, variant: int) -> Dataset:
-    """From the known dataset, with the splits that the recipe asks for."""
+    """From the known dataset, split anew or with a validation part taken out of train where the recipe says so."""
     from dgcf.data import load  # here: a bare machine has prepared datasets and no table engine
 
     dataset = load(source.known)
     if source.splits:
         dataset = resplit(dataset, variant)
-    if source.carve:
-        dataset = carved(dataset, source.carve)
-    if source.alike:
-        dataset = drawn_alike(dataset, load(source.alike))
+    if source.validation_of:
+        dataset = carved(dataset, load(source.validation_of))
     return dataset
 
 
@@ -152,23 +145,20 @@ def resplit(dataset: Dataset, seed: int) -> Dataset:
     return replace(dataset, train=train, validation=validation, test=test)
 
 
-def carved(dataset: Dataset, share: float) -> Dataset:
-    """A share of each user's training pairs, drawn at random, becomes the validation part; test stays as it is."""
-    train, validation, _ = _parts(dataset, dataset.train, (1.0 - share, share, 0.0), seed=0)
-    return replace(dataset, train=train, validation=validation)
-
-
-def drawn_alike(dataset: Dataset, other: Dataset) -> Dataset:
-    """Of the validation part the pairs that are test pairs of ``other``, which has the same users and items."""
+def carved(dataset: Dataset, other: Dataset) -> Dataset:
+    """The training pairs that are validation pairs of ``other`` become the validation part; test stays as it is."""
     if (dataset.users, dataset.items) != (other.users, other.items):
         raise DataError(
-            f"{dataset.name} and {other.name} have not the same users and items, so that their pairs cannot be "
-            "compared; name another dataset as alike."
+            f"{dataset.name} and {other.name} have not the same users and items, so that one cannot have the "
+            "validation pairs of the other; name another dataset as validation_of."
         )
-    given = dataset.validation
-    chosen = np.isin(given.keys(), other.test.keys())
-    kept = Pairs.from_indices(given.user_idx[chosen], given.indices[chosen], given.n_users, given.n_items)
-    return replace(dataset, validation=kept)
+    pairs = dataset.train
+    chosen = np.isin(pairs.keys(), other.validation.keys())
+    train, validation = (
+        Pairs.from_indices(pairs.user_idx[part], pairs.indices[part], pairs.n_users, pairs.n_items)
+        for part in (~chosen, chosen)
+    )
+    return replace(dataset, train=train, validation=validation)
 
 
 def _parts(dataset: Dataset, pairs: Pairs, ratios: tuple[float, float, float], seed: int) -> list[Pairs]:

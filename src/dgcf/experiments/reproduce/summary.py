@@ -8,12 +8,7 @@ from dgcf.experiments.report import Table, TableCell, markdown_table
 from dgcf.experiments.reproduce.measuring import METRICS
 from dgcf.experiments.reproduce.view import MISSING, View
 
-SHORT = {
-    "ml-100k": "ML-100K (928)",
-    "ml-100k-779": "ML-100K (779)",
-    "ml-1m": "ML1M",
-    "gowalla-alike": "Gowalla, chosen alike",
-}
+SHORT = {"ml-100k": "ML-100K (928)", "ml-100k-779": "ML-100K (779)", "ml-1m": "ML1M", "amazon": "Amazon"}
 SHOWN = ("table1", "best")
 """The experiments that it is of."""
 ORDER = ("tuned", "paper")
@@ -40,8 +35,8 @@ def readme_block(shown: Sequence[View]) -> str:
 
 
 def _cell(view: View, data: str, model: str) -> TableCell:
-    printed_as = view.cells(data=data)[0][0].source.in_paper
-    printed = view.paper["table1"].get(printed_as, {}).get(model)
+    family = view.cells(data=data)[0][0].source.family
+    printed = view.paper["table1"].get(family, {}).get(model)
     paper = MISSING if printed is None else " / ".join(map(_short, printed))
     for settings in ORDER:
         ours = _values(view, data, model, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def _decided(decision: Decision, recipes: Path) -> tuple[TableCell, ...]:
     if winner is None:
         models = ", ".join(dict.fromkeys(one.recipe.name for one in tried))
         stands = not decision.recorded and (recipes / decision.file).is_file()
-        what = f"stands, decided among fewer; {count} candidates are recorded" if stands else MISSING
+        what = f"stands from before; {count} candidates are recorded" if stands else MISSING
         return (*words(decision.file, models, what, count, MISSING, MISSING), number(seconds, ",.0f"))
     varied = winner.cells[0].varied
     changed = ", ".join(f"{name} {value}" for name, value in varied.items()) or f"the {winner.recipe.preset} preset"
@@ -109,14 +110,14 @@ def table1(view: View) -> Chapter:
 
 
 def _accuracy(view: View, data: str, settings: str, models: Sequence[str]) -> Table:
-    printed_as = view.cells(data=data)[0][0].source.in_paper
+    family = view.cells(data=data)[0][0].source.family
     tests = significance(view, data, settings, models)
     which = {"data": data, "settings": settings}
     best = {metric: _highest(view.spread(metric, model=model, **which) for model in models) for metric in METRICS}
     rows = []
     for model in models:
         which = {"data": data, "settings": settings, "model": model}
-        paper = view.paper["table1"].get(printed_as, {}).get(model, [None, None])
+        paper = view.paper["table1"].get(family, {}).get(model, [None, None])
         row = words(model, view.seeds(**which))
         for metric, printed in zip(METRICS, paper, strict=True):
             found, p = view.spread(metric, **which), tests.get((model, metric), (None, False))
@@ -191,7 +192,7 @@ def table3(view: View) -> Chapter:
     columns, parts = ("users", "items", "density", "train", "validation", "test"), ("train", "validation", "test")
     rows, alike, notes = [], [], []
     for cell, line in view.cells("statistics"):
-        printed = view.paper["table3"].get(cell.source.in_paper)
+        printed = view.paper["table3"].get(cell.source.family)
         paper = None if printed is None else dict(zip(columns, printed, strict=True))
         found = None if line is None else line["computed"]
         title = words(cell.source.title)
@@ -259,10 +260,10 @@ def time(view: View) -> Chapter:
     """Seconds an epoch, and how many times faster than the paper's."""
     rows = []
     for cell, line in view.cells("epochs"):
-        printed = view.paper["time"][cell.source.in_paper]
+        printed = view.paper["time"].get(cell.source.family)
         seconds = None if line is None else line["computed"]["seconds_per_epoch"]
         place = MISSING if line is None else hardware_words(line["hardware"])
-        faster = None if seconds is None else printed / seconds
+        faster = None if seconds is None or printed is None else printed / seconds
         rows.append(
             (*words(cell.source.title, place), number(seconds, ".4f"), number(printed, ".1f"), number(faster, ",.0f"))
         )
@@ -279,7 +280,8 @@ def best(view: View) -> Chapter:
     rows = []
     for data in view.names("data"):
         source = view.cells(data=data)[0][0].source
-        paper, mark = view.paper["table1"][source.in_paper][REFERENCE], view.paper["best"].get(data, (None, None))
+        paper = view.paper["table1"].get(source.family, {}).get(REFERENCE, (None, None))
+        mark = view.paper["best"].get(data, (None, None))
         row = words(source.title, view.seeds(data=data))
         for metric, printed, aim in zip(METRICS, paper, mark, strict=True):
             found = view.spread(metric, data=data)
@@ -316,6 +318,22 @@ def lightgcn_gowalla(view: View) -> Chapter:
 
 
 # -- whatever else lies among the recipes -----------------------------------------------------------------------------
+
+
+def parts(view: View) -> Chapter:
+    """DGCF with and without each of its parts, by dataset."""
+    varied = ("self_loop", "gates", "cross")
+    tables = []
+    for data in view.names("data"):
+        rows = []
+        for there in product(*(view.names(name) for name in varied)):
+            which = {"data": data, **dict(zip(varied, there, strict=True))}
+            marks = ("no" if one in (False, "none") else "yes" for one in there)
+            found = (shown(view.spread(metric, **which)) for metric in METRICS)
+            rows.append((*words(*marks, view.seeds(**which)), *found))
+        title = view.cells(data=data)[0][0].source.title
+        tables.append((title, Table(("self-loop", "gates", "cross-hop", "seeds", *METRICS), tuple(rows), 3)))
+    return Chapter(tables, [PROTOCOL_NOTE, *hardware_note(view.recorded)])
 
 
 def general(view: View) -> Chapter:
