@@ -25,6 +25,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from benchmarks.evaluate import K, in_batches, made_up, made_up_model, torch_topk
 from benchmarks.measure import hardware, markdown, median
@@ -37,6 +38,7 @@ from dgcf.graph import Propagation, build_propagation
 from dgcf.models import entry
 from dgcf.recommend.ranking import Catalogue, rank
 from dgcf.train import TrainConfig, Trainer
+from dgcf.train.losses import sampled_softmax
 from dgcf.train.sidebyside import SideBySide
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -44,6 +46,7 @@ SLACK = 0.8
 """The share of a recorded ratio that must still be reached."""
 USERS, ITEMS, PER_USER = 4_600, 1_850, 32.0  # about ML1M in the authors' split
 DIM, LAYERS, BATCH = 64, 3, 2048
+SHARED, TEMPERATURE = 1024, 0.15
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Run = Callable[[], object]
 
@@ -85,6 +88,7 @@ def contests(scale: float, folder: Path) -> Iterator[Contest]:
     yield Contest("LightGCN, an epoch", "torch CSR and autograd", epoch_of("lightgcn", light, pairs), plain.epoch)
     deep = build_propagation(pairs.to_scipy(), entry("dgcf").config.spec())
     yield Contest("DGCF with drop-edge, an epoch", "its LightGCN", epoch_of("dgcf", deep, pairs, 0.1), plain.epoch)
+    yield softmax(max(50, int(BATCH * scale)))
     yield evaluation(pairs)
     if find_spec("implicit"):
         yield recommending(pairs)
@@ -131,6 +135,29 @@ class PlainLightGCN:
         u, i, j = (final[row] for row in rows)
         ranked = torch.nn.functional.softplus((u * j).sum(1) - (u * i).sum(1)).mean()
         return ranked + 1e-4 * sum(self.layer0[row].square().sum() for row in rows) / 2 / len(users)
+
+
+def softmax(size: int) -> Contest:
+    """The softmax loss of a batch and its gradients."""
+    users, positives, negatives = (torch.randn(rows, DIM).requires_grad_() for rows in (size, size, SHARED))
+    hits = torch.rand(size, SHARED) < 0.02
+
+    def plain() -> Tensor:
+        u, i, j = (normalize(rows, dim=1) for rows in (users, positives, negatives))
+        scores = (u @ j.T / TEMPERATURE).masked_fill(hits, -torch.inf)
+        positive = (u * i).sum(dim=1, keepdim=True) / TEMPERATURE
+        return (torch.logsumexp(torch.cat([positive, scores], dim=1), dim=1) - positive.squeeze(1)).mean()
+
+    def ours() -> Tensor:
+        return sampled_softmax(users, positives, negatives, TEMPERATURE, hits)
+
+    rows, many = (users, positives, negatives), range(10)
+    return Contest(
+        "softmax loss and gradients",
+        "autograd",
+        lambda: [torch.autograd.grad(ours(), rows) for _ in many],
+        lambda: [torch.autograd.grad(plain(), rows) for _ in many],
+    )
 
 
 def evaluation(pairs: Pairs) -> Contest:

@@ -75,12 +75,41 @@ def sampled_softmax(
     the row's user, which must not count against it. Cosines bound the scores, so τ alone sets how hard the
     hardest negatives pull. Scores are cosines, too, when items are ranked.
     """
-    users = normalize(users, dim=1)
-    positive = (users * normalize(positives, dim=1)).sum(dim=1, keepdim=True) / temperature
-    negative = users @ normalize(negatives, dim=1).T / temperature
-    if hits is not None:
-        negative = negative.masked_fill(hits, -torch.inf)
-    return (torch.logsumexp(torch.cat([positive, negative], dim=1), dim=1) - positive.squeeze(1)).mean()
+    scaled = normalize(users, dim=1) / temperature
+    value: Tensor = _SampledSoftmax.apply(  # type: ignore[no-untyped-call]
+        scaled, normalize(positives, dim=1), normalize(negatives, dim=1), hits
+    )
+    return value
+
+
+class _SampledSoftmax(torch.autograd.Function):
+    """With ``s`` the inner products and ``p`` their softmax: ``∂/∂s(u, j) = p_j`` and ``∂/∂s(u, i) = p_i − 1``.
+
+    Written out, since autograd passes over the (B, K) scores a dozen times and keeps several copies of them. Here they
+    are one matrix, changed in place; what belongs to a row of it is multiplied to the rows of its products instead.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, users: Tensor, positives: Tensor, negatives: Tensor, hits: Tensor | None) -> Tensor:
+        ahead = (users * positives).sum(dim=1, keepdim=True)
+        weights = users @ negatives.T
+        if hits is not None:
+            weights.masked_fill_(hits, -torch.inf)
+        top = torch.maximum(weights.amax(dim=1, keepdim=True), ahead)  # so that no exponential overflows
+        weights.sub_(top).exp_()
+        own = torch.exp(ahead - top)
+        total = weights.sum(dim=1, keepdim=True) + own
+        ctx.save_for_backward(users, positives, negatives, weights, own, total)
+        return (total.log() + top - ahead).mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, sent: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        users, positives, negatives, weights, own, total = ctx.saved_tensors
+        share = sent / len(users) / total
+        to_ahead = (own - total) * share
+        to_users = to_ahead * positives + share * (weights @ negatives)
+        return to_users, to_ahead * users, weights.T @ (share * users), None
 
 
 def directau(users: Tensor, positives: Tensor, negatives: Tensor, uniformity: float) -> Tensor:
