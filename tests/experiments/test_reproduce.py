@@ -239,8 +239,15 @@ def test_what_cannot_be_read_or_written_is_one_sentence(tmp_path: Path, monkeypa
 def test_other_data_than_the_recipes_expect_is_refused(small: Place) -> None:
     text = (small.root / "recipes" / "reproduce" / "data.toml").read_text()
     small.write("data", text.replace('fingerprints = ["', 'fingerprints = ["0'))
-    with pytest.raises(DataError, match="it is other data"):
+    with pytest.raises(DataError, match="it is other data; prepare it again"):
         small.desk.run("first")
+
+
+@pytest.mark.data("movielens/ml-100k")
+def test_a_recipe_with_a_wrong_fingerprint_is_to_be_corrected() -> None:
+    source = Book.read(PROJECT / "recipes").sources["ml-100k-779"]
+    with pytest.raises(DataError, match="it is other data; correct the recipe"):
+        obtain(replace(source, fingerprints=source.fingerprints[::-1]), 0)
 
 
 def test_data_that_is_not_there_is_one_sentence(small: Place) -> None:

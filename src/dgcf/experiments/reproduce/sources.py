@@ -119,9 +119,10 @@ def obtain(source: Source, variant: int, prepared: Path | None = None) -> Datase
     dataset = make(source, variant) if prepared is None else Dataset.load(prepared / source.folder(variant))
     expected = source.fingerprints[variant]
     if dataset.fingerprint != expected:
+        again = "prepare it again with `dgcf reproduce ID --prepare FOLDER`"
         raise DataError(
             f"{source.folder(variant)} has the fingerprint {dataset.fingerprint[:12]}, the recipes expect "
-            f"{expected[:12]}: it is other data; prepare it again with `dgcf reproduce ID --prepare FOLDER`."
+            f"{expected[:12]}: it is other data; {'correct the recipe' if prepared is None else again}."
         )
     return dataset
 
