@@ -34,8 +34,7 @@ DAMAGE = (
     AttributeError,
     EOFError,
     OverflowError,
-    NotImplementedError,
-    RuntimeError,
+    RuntimeError,  # NotImplementedError is one
     zipfile.BadZipFile,
     zlib.error,
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dgcf.data.dataset import SPLITS
 from dgcf.evaluate.significance import holm, t_test
 from dgcf.experiments.report import Table, TableCell
 from dgcf.experiments.reproduce.choosing import Decision, decisions
@@ -24,6 +25,7 @@ from dgcf.experiments.reproduce.view import (
     hardware_words,
     less,
     number,
+    out_of,
     shown,
     spread,
     words,
@@ -74,7 +76,7 @@ def _decided(decision: Decision, recipes: Path) -> tuple[TableCell, ...]:
     tried, winner = decision.candidates, decision.winner
     done = sum(one.recorded for one in tried)
     seconds = sum(line["seconds"] for one in tried for line in one.lines)
-    count = f"{done}" if done == len(tried) else f"{done} of {len(tried)}"
+    count = out_of(done, len(tried))
     if winner is None:
         models = ", ".join(dict.fromkeys(one.recipe.name for one in tried))
         stands = not decision.recorded and (recipes / decision.file).is_file()
@@ -190,7 +192,7 @@ def table2(view: View) -> Chapter:
 
 def table3(view: View) -> Chapter:
     """Counts of the datasets, and whether their parts were drawn alike; a count that is the paper's is not repeated."""
-    columns, parts = ("users", "items", "density", "train", "validation", "test"), ("train", "validation", "test")
+    columns = ("users", "items", "density", *SPLITS)
     rows, alike, notes = [], [], []
     for cell, line in view.cells("statistics"):
         printed = view.paper["table3"].get(cell.source.family)
@@ -198,7 +200,9 @@ def table3(view: View) -> Chapter:
         found = None if line is None else line["computed"]
         title = words(cell.source.title)
         rows.append((*title, *(_count(found, paper, column) for column in columns)))
-        alike.append((*title, *(number(None if found is None else found["popularity"][part], ".1f") for part in parts)))
+        alike.append(
+            (*title, *(number(None if found is None else found["popularity"][part], ".1f") for part in SPLITS))
+        )
         flaws = [] if found is None else _flaws(found)
         notes += [f"{cell.source.title}: {'; '.join(flaws)}."] if flaws else []
     notes.insert(0, "In brackets the paper's count where it is another. Pairs of ready-made splits as given.")
@@ -208,7 +212,7 @@ def table3(view: View) -> Chapter:
     return Chapter(
         [
             ("The datasets", Table(("dataset", *columns), tuple(rows), 1)),
-            ("How popular the items of each part are", Table(("dataset", *parts), tuple(alike), 1)),
+            ("How popular the items of each part are", Table(("dataset", *SPLITS), tuple(alike), 1)),
         ],
         notes,
     )
@@ -318,9 +322,6 @@ def lightgcn_gowalla(view: View) -> Chapter:
     return Chapter([("LightGCN's split of Gowalla", table)], notes + hardware_note(view.recorded))
 
 
-# -- whatever else lies among the recipes -----------------------------------------------------------------------------
-
-
 def parts(view: View) -> Chapter:
     """DGCF with and without each of its parts, by dataset."""
     varied = ("self_loop", "gates", "cross")
@@ -335,6 +336,9 @@ def parts(view: View) -> Chapter:
         title = view.cells(data=data)[0][0].source.title
         tables.append((title, Table(("self-loop", "gates", "cross-hop", "seeds", *METRICS), tuple(rows), 3)))
     return Chapter(tables, [PROTOCOL_NOTE, *hardware_note(view.recorded)])
+
+
+# -- whatever else lies among the recipes -----------------------------------------------------------------------------
 
 
 def general(view: View) -> Chapter:
@@ -364,7 +368,9 @@ def _told(kind: str, lines: Sequence[Line | None]) -> list[TableCell]:
     """Means over the seeds; or what was computed, as far as it is single numbers and words."""
     done = [line for line in lines if line is not None]
     if kind == "trained":
-        seeds = str(len(done)) if len(done) == len(lines) else f"{len(done)} of {len(lines)}"
-        return [*words(seeds), *(shown(spread([line["test"]["train"][metric] for line in done])) for metric in METRICS)]
+        return [
+            *words(out_of(len(done), len(lines))),
+            *(shown(spread([line["test"]["train"][metric] for line in done])) for metric in METRICS),
+        ]
     found = done[-1]["computed"].items() if done else ()
     return words(", ".join(f"{name} {value}" for name, value in found if not isinstance(value, dict | list)) or MISSING)

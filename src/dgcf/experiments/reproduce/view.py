@@ -92,8 +92,7 @@ class View:
     def seeds(self, **which: Any) -> str:
         """How many of the seeds are there: ``5``, or ``3 of 5``."""
         cells = self.cells(**which)
-        done = sum(line is not None for _, line in cells)
-        return str(done) if done == len(cells) else f"{done} of {len(cells)}"
+        return out_of(sum(line is not None for _, line in cells), len(cells))
 
     def table(self, metric: str, depth: str, points: Sequence[Any], **which: Any) -> NDArray[np.float64] | None:
         """(seeds, points) a metric along something varied, for the seeds that have every point; None if none has."""
@@ -124,6 +123,11 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 # -- words of tables --------------------------------------------------------------------------------------------------
+
+
+def out_of(done: int, wanted: int) -> str:
+    """``5``, or ``3 of 5``."""
+    return str(done) if done == wanted else f"{done} of {wanted}"
 
 
 def shown(found: Spread | None, *, best: bool = False, marked: bool = False) -> TableCell:
