@@ -118,6 +118,7 @@ LOSSES: list[dict[str, Any]] = [
     {"negatives": 3},
     {"loss": "softmax", "negatives": 30, "edge_dropout": 0.1},
     {"loss": "softmax", "negatives": 30, "popularity": 0.5},
+    {"loss": "softmax-product", "negatives": 30, "l2": 0.01},
     {"loss": "bpr-hardest", "negatives": 4},
     {"loss": "directau"},
 ]

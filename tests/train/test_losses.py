@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgcf.train.losses import bpr, bpr_hardest, directau, l2_term, sampled_softmax
+from dgcf.train.losses import bpr, bpr_hardest, directau, l2_term, sampled_softmax, softmax_product
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -77,6 +77,16 @@ def test_sampled_softmax_is_the_cross_entropy_of_the_positive() -> None:
     assert sampled_softmax(users, positives, negatives, 0.2, hits).item() == pytest.approx(expected, rel=1e-12)
 
 
+def test_softmax_product_is_the_cross_entropy_of_inner_products() -> None:
+    users, positives, negatives = drawn(3, 5), drawn(3, 5, seed=1), drawn(4, 5, seed=2)
+    scores = torch.cat([(users * positives).sum(dim=1, keepdim=True), users @ negatives.T], dim=1)
+    expected = torch.nn.functional.cross_entropy(scores, torch.zeros(3, dtype=torch.long))
+    assert softmax_product(users, positives, negatives).item() == pytest.approx(expected.item(), rel=1e-12)
+    hits = torch.tensor([[False, True, False, False]] * 3)
+    without = softmax_product(users, positives, negatives[[0, 2, 3]])
+    assert softmax_product(users, positives, negatives, hits).item() == pytest.approx(without.item(), rel=1e-12)
+
+
 def test_sampled_softmax_with_nothing_but_hits_is_zero_and_has_a_gradient() -> None:
     users = drawn(1, 4).requires_grad_()
     hits = torch.ones(1, 2, dtype=torch.bool)
@@ -95,6 +105,7 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(bpr, (users, positives, own))
     assert torch.autograd.gradcheck(bpr, (users, positives, drawn(3, 1, 4, seed=4).requires_grad_()))
     assert torch.autograd.gradcheck(lambda u, p, n: sampled_softmax(u, p, n, 0.3, hits), (users, positives, shared))
+    assert torch.autograd.gradcheck(lambda u, p, n: softmax_product(u, p, n, hits), (users, positives, shared))
     assert torch.autograd.gradcheck(bpr_hardest, (users, positives, own))
     assert torch.autograd.gradcheck(lambda u, p: directau(u, p, own, 0.5), (users, positives))
     assert torch.autograd.gradcheck(lambda rows: l2_term(rows, torch.tensor([1, 2, 1]), 2), (users,))

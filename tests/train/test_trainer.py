@@ -49,6 +49,7 @@ def test_a_model_without_a_graph_knows_nothing_before_training(dataset: Dataset)
         {"loss": "softmax", "negatives": 16},
         {"loss": "softmax", "negatives": 16, "popularity": 0.5},
         {"loss": "softmax", "negatives": 4096, "temperature": 0.5},
+        {"loss": "softmax-product", "negatives": 16},
         {"loss": "bpr-hardest", "negatives": 4},
         {"loss": "directau", "uniformity": 0.5},
         {"sampler": "user", "batch_size": 32},
@@ -99,7 +100,14 @@ def test_the_loss_of_a_batch_is_that_of_the_full_computation(dataset: Dataset, n
 
 @pytest.mark.parametrize(
     "more",
-    [{"edge_dropout": 0.2}, {"loss": "softmax"}, {"loss": "bpr-hardest"}, {"loss": "directau"}, {"sampler": "user"}],
+    [
+        {"edge_dropout": 0.2},
+        {"loss": "softmax"},
+        {"loss": "softmax-product"},
+        {"loss": "bpr-hardest"},
+        {"loss": "directau"},
+        {"sampler": "user"},
+    ],
     ids=str,
 )
 def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(dataset: Dataset, more: dict[str, Any]) -> None:

@@ -41,7 +41,8 @@ class TrainConfig:
     dropout_draws: Literal["layer", "step"] = "layer"
     """Each ``layer`` draws its own (the paper), or all layers of a ``step`` share one draw (the authors' code)."""
     loss: LossName = "bpr"
-    """``bpr``; ``bpr-hardest``, of a pair's negatives; ``softmax``, sampled, on cosines; ``directau``."""
+    """``bpr``; ``bpr-hardest``, of a pair's negatives; ``softmax``, sampled, on cosines; ``softmax-product``, on inner
+    products; ``directau``."""
     sampler: Sampling = "interaction"
     """``interaction``: each training pair once an epoch; ``user``: uniform users, one positive each."""
     temperature: float = tuned(0.2, Between(0.05, 0.5, log=True))
@@ -51,7 +52,7 @@ class TrainConfig:
     storage: Literal["float32", "bfloat16"] = "float32"
     """How a GPU keeps layers and their gradients between products; sums and weights are float32 always."""
     negatives: int | None = None
-    """Items a pair is compared with: its own (1, or 8 for ``bpr-hardest``), or shared for ``softmax`` (1024)."""
+    """Items a pair is compared with: its own (1, or 8 for ``bpr-hardest``), or shared in a softmax (1024)."""
     popularity: float = 0.0
     """Shared negatives are drawn by their training pairs to this power: 0 all alike, 1 as in-batch negatives are."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize, softplus
 
-LossName = Literal["bpr", "bpr-hardest", "softmax", "directau"]
+LossName = Literal["bpr", "bpr-hardest", "softmax", "softmax-product", "directau"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 
 
@@ -75,10 +75,16 @@ def sampled_softmax(
     the row's user, which must not count against it. Cosines bound the scores, so τ alone sets how hard the
     hardest negatives pull. Scores are cosines, too, when items are ranked.
     """
-    scaled = normalize(users, dim=1) / temperature
-    value: Tensor = _SampledSoftmax.apply(  # type: ignore[no-untyped-call]
-        scaled, normalize(positives, dim=1), normalize(negatives, dim=1), hits
-    )
+    users, positives, negatives = (normalize(rows, dim=1) for rows in (users, positives, negatives))
+    return softmax_product(users / temperature, positives, negatives, hits)
+
+
+def softmax_product(users: Tensor, positives: Tensor, negatives: Tensor, hits: Tensor | None = None) -> Tensor:
+    """``mean of −log( e^s(u,i) / (e^s(u,i) + Σ_j e^s(u,j)) )``, s the inner product; shapes as in ``sampled_softmax``.
+
+    The lengths of rows stay free, so an item's own popularity has a place in its score, and L2 sets how sharp it gets.
+    """
+    value: Tensor = _SampledSoftmax.apply(users, positives, negatives, hits)  # type: ignore[no-untyped-call]
     return value
 
 
@@ -154,6 +160,7 @@ OBJECTIVES: Mapping[LossName, Objective] = {
     "bpr": Objective(bpr, 1),
     "bpr-hardest": Objective(bpr_hardest, 8),
     "softmax": Objective(sampled_softmax, 1024, shared=True, cosine=True, all_pairs=True, settings=("temperature",)),
+    "softmax-product": Objective(softmax_product, 1024, shared=True, all_pairs=True),
     # Inner products rank, as in its authors' code: the lengths, which the loss does not see, grow with popularity.
     "directau": Objective(directau, 0, all_pairs=True, settings=("uniformity",)),
 }
