@@ -323,17 +323,17 @@ def lightgcn_gowalla(view: View) -> Chapter:
 
 
 def parts(view: View) -> Chapter:
-    """DGCF with and without each of its parts, by dataset."""
+    """DGCF with and without each of its parts, by dataset and λ."""
     varied = ("self_loop", "gates", "cross")
     tables = []
-    for data in view.names("data"):
+    for data, l2 in product(view.names("data"), (None, *view.names("l2"))):
         rows = []
         for there in product(*(view.names(name) for name in varied)):
-            which = {"data": data, **dict(zip(varied, there, strict=True))}
+            which = {"data": data, "l2": l2, **dict(zip(varied, there, strict=True))}
             marks = ("no" if one in (False, "none") else "yes" for one in there)
             found = (shown(view.spread(metric, **which)) for metric in METRICS)
             rows.append((*words(*marks, view.seeds(**which)), *found))
-        title = view.cells(data=data)[0][0].source.title
+        title = f"{view.cells(data=data)[0][0].source.title}, λ {'as the paper has it' if l2 is None else f'{l2:g}'}"
         tables.append((title, Table(("self-loop", "gates", "cross-hop", "seeds", *METRICS), tuple(rows), 3)))
     return Chapter(tables, [PROTOCOL_NOTE, *hardware_note(view.recorded)])
 
