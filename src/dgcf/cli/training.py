@@ -131,7 +131,7 @@ def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, how: How) -> l
         stopped = [trained for trained in results if trained.interrupted]
         for trained in stopped:
             assert trained.run is not None
-            say(f"{trained.reason}; saved. Go on with: dgcf train --resume {trained.run.path}")
+            say(f"saved. Go on with: dgcf train --resume {trained.run.path}")
         if stopped:
             raise typer.Exit(130)
         found = [summary(trained, dataset, how.mask, validate) for trained in results]
