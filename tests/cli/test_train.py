@@ -29,7 +29,7 @@ from tests.train.planted_tastes import planted_tastes
 
 Json = Callable[..., dict[str, Any]]
 FIELDS = {"model", "dataset", "seed", "epochs", "best_epoch", "seconds", "seconds_per_epoch", "validation", "test"}
-FIELDS |= {"mask", "users_evaluated", "run"}
+FIELDS |= {"mask", "users_evaluated", "run", "settings"}
 QUICK = ("--set", "dim=8", "--set", "batch_size=64", "--set", "learning_rate=0.02", "--device", "cpu")
 HASHED = ("last.safetensors", "best.safetensors", "metrics.jsonl")
 

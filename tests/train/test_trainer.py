@@ -141,6 +141,15 @@ def test_it_stops_when_patience_is_spent(dataset: Dataset) -> None:
     assert out.reason == "no better recall@20 in 2 evaluations"
 
 
+def test_a_setting_that_the_loss_does_not_use_is_named() -> None:
+    ear, data = Ear(), planted_tastes()
+    used: list[dict[str, Any]] = [{"loss": "softmax", "temperature": 0.1}, {"loss": "directau", "uniformity": 0.5}]
+    for more in ({"temperature": 0.1}, *used):
+        recipe = recipe_for("bpr-mf", epochs=1, **more)
+        train(data, recipe, device="cpu", validate=lambda f: {"recall@20": 0.5}, observer=ear)
+    assert ear.notes == ["temperature is 0.1, but the loss bpr does not use it."]
+
+
 def test_without_validation_all_epochs_are_run_and_that_is_said() -> None:
     ear = Ear()
     data = planted_tastes(validation=False)

@@ -68,6 +68,7 @@ def about(run: Run) -> dict[str, Any]:
         "model": run.about["model"],
         "dataset": run.about["dataset"]["name"],
         "preset": run.about["preset"],
+        "settings": run.recipe.settings(),
         "seed": run.seed,
         "best_epoch": int(run.best().about["epoch"]),
         "run": str(run.path),

@@ -164,6 +164,7 @@ def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | 
         "model": trained.recipe.name,
         "dataset": dataset.name,
         "preset": trained.recipe.preset,
+        "settings": trained.recipe.settings(),
         "seed": run.seed,
         "epochs": trained.epochs,
         "best_epoch": trained.best_epoch,
@@ -197,7 +198,7 @@ def together(results: list[dict[str, Any]]) -> dict[str, Any]:
         table = {name: np.array([result[part][name] for result in results]) for name in first[part]}
         return {name: {"mean": float(v.mean()), "std": float(v.std(ddof=1))} for name, v in table.items()}
 
-    shared = {key: first[key] for key in ("model", "dataset", "preset", "mask", "users_evaluated")}
+    shared = {key: first[key] for key in ("model", "dataset", "preset", "settings", "mask", "users_evaluated")}
     return {
         **shared,
         "seeds": [result["seed"] for result in results],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from torch import Tensor
@@ -95,6 +95,15 @@ class TrainConfig:
         if hits is not None:
             settings["hits"] = hits
         return self.objective.value(users, positives, negatives, **settings)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The settings that were changed, and that only other losses read."""
+        others = dict.fromkeys(name for objective in OBJECTIVES.values() for name in objective.settings)
+        plain = {one.name: one.default for one in fields(self)}
+        return [
+            name for name in others if name not in self.objective.settings and getattr(self, name) != plain[name]
+        ]
 
     @property
     def n_negatives(self) -> int:

@@ -180,6 +180,10 @@ class Trainer:
             self.observer.note(
                 f"there is no validation split, so training takes all {self.config.epochs} epochs and keeps the last."
             )
+        for name in self.config.without_effect:
+            self.observer.note(
+                f"{name} is {getattr(self.config, name):g}, but the loss {self.config.loss} does not use it."
+            )
         if self.sampler.skipped_users:
             self.observer.note(
                 f"{self.sampler.skipped_users:,} users have every item and so no negative; their pairs are left out."

@@ -157,4 +157,4 @@ def recorded_note(shown: Sequence[View]) -> str:
     cells, missing = sum(len(view.experiment.cells) for view in shown), sum(len(view.missing) for view in shown)
     if not missing:
         return ""
-    return f"{cells - missing:,} of {cells:,} cells are recorded so far; each part below names those that it lacks.\n"
+    return f"{cells - missing:,} of {cells:,} cells are recorded so far; each part below says what it lacks.\n"

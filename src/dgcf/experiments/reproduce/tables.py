@@ -34,7 +34,7 @@ from dgcf.experiments.standings import LEVEL, Spread
 
 RECALL = METRICS[0]
 SETTINGS = {
-    "tuned": "settings tuned on validation, the same candidates for each model",
+    "tuned": "settings tuned on validation, alike for each model",
     "paper": "the paper's own settings",
     "official-code": "the authors' code, read literally",
     "best": "the best that validation found",
