@@ -101,9 +101,7 @@ class TrainConfig:
         """The settings that were changed, and that only other losses read."""
         others = dict.fromkeys(name for objective in OBJECTIVES.values() for name in objective.settings)
         plain = {one.name: one.default for one in fields(self)}
-        return [
-            name for name in others if name not in self.objective.settings and getattr(self, name) != plain[name]
-        ]
+        return [name for name in others if name not in self.objective.settings and getattr(self, name) != plain[name]]
 
     @property
     def n_negatives(self) -> int:
