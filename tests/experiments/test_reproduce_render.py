@@ -233,9 +233,14 @@ def test_table_3_says_how_popular_the_items_of_each_part_are(book: Book, full: S
 
 def test_each_part_is_there_or_not(book: Book, full: Store) -> None:
     (view,) = views(book, full, "parts")
-    for table in markdown(view).split("**")[2::2]:
-        rows = [line.split(" | ")[:3] for line in table.splitlines() if re.match(r"\| (yes|no) ", line)]
-        assert len({tuple(row) for row in rows}) == len(rows) == 8
+    tables = markdown(view).split("**")[2::2]
+    shown = [
+        [line.split(" | ")[:3] for line in table.splitlines() if re.match(r"\| (yes|no) ", line)] for table in tables
+    ]
+    for rows in shown:
+        assert len({tuple(row) for row in rows}) == len(rows)
+    assert len(shown[0]) == 8
+    assert 5 * sum(map(len, shown)) == len(view.cells())  # nothing is left out, and nothing is empty
 
 
 def test_a_model_that_cannot_be_so_deep_has_its_own_depths(book: Book, full: Store) -> None:

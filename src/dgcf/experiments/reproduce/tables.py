@@ -343,10 +343,12 @@ def parts(view: View) -> Chapter:
     """DGCF with and without each of its parts, by dataset and λ."""
     varied = ("self_loop", "gates", "cross")
     tables = []
-    for data, l2 in product(view.names("data"), (None, *view.names("l2"))):
+    for data, l2 in product(view.names("data"), (None, *sorted(view.names("l2")))):
         rows = []
         for there in product(*(view.names(name) for name in varied)):
             which = {"data": data, "l2": l2, **dict(zip(varied, there, strict=True))}
+            if not view.cells(**which):
+                continue
             marks = ("no" if one in (False, "none") else "yes" for one in there)
             found = (shown(view.spread(metric, **which)) for metric in METRICS)
             rows.append((*words(*marks, view.seeds(**which)), *found))
