@@ -61,6 +61,7 @@ def test_train_evaluate_compare(dgcf_json: Json, data: Path, tmp_path: Path) -> 
     measured = invoke("evaluate", tmp_path / "dgcf", "--k", "5,20", "--gates", "--groups", "2")
     assert measured["recall@20"] == runs["dgcf"]["test"]["recall@20"]
     assert measured["best_epoch"] == runs["dgcf"]["best_epoch"]
+    assert measured["settings"] == runs["dgcf"]["settings"]
     assert measured["users_evaluated"] == runs["dgcf"]["users_evaluated"]
     assert measured["recall@5"] < measured["recall@20"]
     assert set(measured["gate_correlation"]) == {"users", "items", "layers"}

@@ -106,6 +106,13 @@ def test_a_loss_on_cosines_ranks_by_cosines(dataset: Dataset, tmp_path: Path) ->
         torch.testing.assert_close(found.users.norm(dim=1), torch.ones(dataset.n_users))
 
 
+def test_a_loss_on_inner_products_leaves_the_lengths_that_rank(dataset: Dataset, tmp_path: Path) -> None:
+    recipe = recipe_for(loss="softmax-product", negatives=8, epochs=2)
+    out = fit(dataset, Run.create(tmp_path / "run", dataset, recipe, seed=0, device="cpu"))
+    for found in (out.ranking, load(Run.open(tmp_path / "run"), dataset)[2]):
+        assert float(found.users.norm(dim=1).std()) > 1e-4
+
+
 @pytest.mark.parametrize("batches", [1, 2, 3, 4, 5, 8, 12, 13, 17])
 @pytest.mark.parametrize("autosave", [0.0, 1e9])
 def test_resuming_after_any_step_ends_in_the_same_bytes(

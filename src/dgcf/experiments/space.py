@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from dgcf.config import Between, OneOf, Space, parse_settings, search_space
 from dgcf.errors import ConfigError
 from dgcf.train import Recipe
-from dgcf.train.losses import OBJECTIVES
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -23,8 +22,7 @@ def space_of(recipe: Recipe) -> Spaces:
     if recipe.entry.at_once:
         return search_space(recipe.model)
     found = {**search_space(recipe.model), **search_space(recipe.train)}
-    idle = {name for objective in OBJECTIVES.values() for name in objective.settings}
-    idle -= set(recipe.train.objective.settings)
+    idle = set(recipe.train.unread)
     if not drops_edges(recipe):
         idle.add("edge_dropout")
     return {name: space for name, space in found.items() if name not in idle}

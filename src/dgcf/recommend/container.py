@@ -34,7 +34,7 @@ DAMAGE = (
     AttributeError,
     EOFError,
     OverflowError,
-    RuntimeError,  # NotImplementedError is one
+    RuntimeError,  # a ZIP's encryption, or a compression that Python has not
     zipfile.BadZipFile,
     zlib.error,
 )

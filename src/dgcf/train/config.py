@@ -97,11 +97,16 @@ class TrainConfig:
         return self.objective.value(users, positives, negatives, **settings)
 
     @property
-    def without_effect(self) -> list[str]:
-        """The settings that were changed, and that only other losses read."""
+    def unread(self) -> list[str]:
+        """The settings that only other losses read."""
         others = dict.fromkeys(name for objective in OBJECTIVES.values() for name in objective.settings)
+        return [name for name in others if name not in self.objective.settings]
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Those of them that were changed all the same."""
         plain = {one.name: one.default for one in fields(self)}
-        return [name for name in others if name not in self.objective.settings and getattr(self, name) != plain[name]]
+        return [name for name in self.unread if getattr(self, name) != plain[name]]
 
     @property
     def n_negatives(self) -> int:

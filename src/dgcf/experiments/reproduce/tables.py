@@ -120,26 +120,29 @@ def _below_the_paper(view: View) -> str:
     """The tuned cells that do not reach what is printed, but for what rounding and seeds explain."""
     short = []
     for data, model in product(view.names("data"), view.names("model")):
-        family = view.cells(data=data)[0][0].source.family
-        for metric, printed in zip(METRICS, view.paper["table1"].get(family, {}).get(model, ()), strict=False):
+        for metric, printed in _printed(view, data, model).items():
             found = view.spread(metric, data=data, model=model, settings="tuned")
-            if found is not None and found.mean < (1 - TOLERANCE) * printed:
+            if found is not None and printed is not None and found.mean < (1 - TOLERANCE) * printed:
                 short.append(f"{data} {model} {metric} {found.mean:.4f} ({printed:.4f})")
     named = "; ".join(short) or "none of what is trained"
     return f"Tuned, and more than {100 * TOLERANCE:g} % below what is printed: {named}."
 
 
-def _accuracy(view: View, data: str, settings: str, models: Sequence[str]) -> Table:
+def _printed(view: View, data: str, model: str) -> dict[str, float | None]:
+    """What the paper has of a model, by metric."""
     family = view.cells(data=data)[0][0].source.family
+    return dict(zip(METRICS, view.paper["table1"].get(family, {}).get(model, (None, None)), strict=True))
+
+
+def _accuracy(view: View, data: str, settings: str, models: Sequence[str]) -> Table:
     tests = significance(view, data, settings, models)
     which = {"data": data, "settings": settings}
     best = {metric: _highest(view.spread(metric, model=model, **which) for model in models) for metric in METRICS}
     rows = []
     for model in models:
         which = {"data": data, "settings": settings, "model": model}
-        paper = view.paper["table1"].get(family, {}).get(model, [None, None])
         row = words(model, view.seeds(**which))
-        for metric, printed in zip(METRICS, paper, strict=True):
+        for metric, printed in _printed(view, data, model).items():
             found, p = view.spread(metric, **which), tests.get((model, metric), (None, False))
             mark = found is not None and found.mean == best[metric]
             row += [shown(found, best=mark, marked=p[1]), number(printed), less(found, printed), number(p[0], ".2g")]
