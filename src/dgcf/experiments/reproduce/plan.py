@@ -178,7 +178,7 @@ def _with_compared(cell: Cell, cells: Sequence[Cell]) -> Cell:
 
 def decided_file(source: Source, settings: str, model: str) -> str:
     """Where ``tuned`` or ``best`` settings are, below the folder of recipes."""
-    return f"{source.family}/{'best' if settings == 'best' else model}.toml"
+    return f"{source.name}/{'best' if settings == 'best' else model}.toml"
 
 
 def _settings_of(model: str) -> set[str]:
@@ -189,18 +189,12 @@ def _settings_of(model: str) -> set[str]:
 
 
 def _distinct(cells: Sequence[Cell], path: Path) -> list[Cell]:
-    """Trials that come to the same for a model are one; what decides one file is of one dataset."""
-    kept, tried, datasets = [], dict[tuple[str, str, str], Cell](), dict[str, str]()
+    """Trials that come to the same for a model are one."""
+    kept, tried = [], dict[tuple[str, str, str], Cell]()
     for cell in cells:
-        if cell.kind == "trial":
-            if tried.setdefault((cell.source.name, cell.settings, cell.fingerprint), cell) is not cell:
-                continue
-            file = decided_file(cell.source, cell.settings, cell.model)
-            if datasets.setdefault(file, cell.source.name) != cell.source.name:
-                raise ConfigError(
-                    f"trials of {path} decide {file} on {datasets[file]} and on {cell.source.name}; choose one of them."
-                )
-        kept.append(cell)
+        same = (cell.source.name, cell.settings, cell.fingerprint)
+        if cell.kind != "trial" or tried.setdefault(same, cell) is cell:
+            kept.append(cell)
     keys = [cell.key for cell in tried.values()]
     if twice := [key for key in keys if keys.count(key) > 1]:
         raise ConfigError(f"trials of {path} give two things the name {twice[0]}; use one preset for all of them.")

@@ -33,8 +33,8 @@ NEEDED = tuple(ENTRIES)[:5]
 class Source:
     """One dataset under a short ``name``; ``known`` is what ``dgcf data list`` calls it.
 
-    ``family`` is its name in the paper's tables and its folder of tuned settings in ``recipes``; ``seeds`` how often a
-    model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20 within each user, by that many seeds,
+    ``name`` is also its folder of tuned settings in ``recipes``, ``family`` its name in the paper's tables; ``seeds`` how
+    often a model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20 within each user, by that many seeds,
     and a training with seed s is on split s. ``validation_of`` names a known dataset: the training pairs that are
     validation pairs there become the validation part. ``settings_of`` names the dataset whose trials decide for this
     one too, which has no validation part itself: it is trained for as many epochs as were best there.
@@ -83,14 +83,8 @@ def read_sources(recipes: Path) -> dict[str, Source]:
         require_kinds(about, ENTRIES, f"dataset {name} of {path}")
         found[name] = _source(name, about, path)
     for source in found.values():
-        if (
-            source.settings_of
-            and named(found, source.settings_of, f"{path}, in {source.name},").family == source.family
-        ):
-            raise ConfigError(
-                f"dataset {source.name} of {path} takes the settings of {source.settings_of}, which is of the same "
-                "family, so that both would be one file; give it a family of its own."
-            )
+        if source.settings_of and named(found, source.settings_of, f"{path}, in {source.name},") is source:
+            raise ConfigError(f"dataset {source.name} of {path} takes its own settings; name another as settings_of.")
     return found
 
 
