@@ -1,4 +1,4 @@
-"""The committed recipes: each is still understood as it is written, and is the best of its recorded trials."""
+"""What `dgcf tune` found on ML-100K: its recipes are still understood and the best of their trials, or candidates."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from dgcf.config import read_toml
+from dgcf.experiments.reproduce.plan import Book
 from dgcf.train import resolve
 from tests.conftest import PROJECT
 
-RECIPES = sorted(set((PROJECT / "recipes" / "ml-100k").glob("*.toml")) - {PROJECT / "recipes/ml-100k/best.toml"})
+FOUND = [PROJECT / "recipes" / "ml-100k" / f"{model}.toml" for model in ("ease", "ials", "item-knn")]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,14 @@ def trials() -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def best_of(trials: list[dict[str, Any]], model: str) -> dict[str, Any]:
+    """The best of the thirty that every model had."""
+    spent = [trial for trial in trials if trial["model"] == model]
+    assert len({trial["trial"] for trial in spent}) == len(spent) == 30
+    return max((trial for trial in spent if trial["state"] == "complete"), key=lambda trial: trial["value"])
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_a_recipe_is_the_best_of_its_trials_and_says_every_setting(path: Path, trials: list[dict[str, Any]]) -> None:
     written = read_toml(path)
     model, preset = written.pop("model"), written.pop("preset")
@@ -32,8 +40,19 @@ def test_a_recipe_is_the_best_of_its_trials_and_says_every_setting(path: Path, t
     assert {name: defaults[name] for name in resolved.keys() - written} == {
         name: resolved[name] for name in resolved.keys() - written
     }
-    spent = [trial for trial in trials if trial["model"] == model]
-    assert len({trial["trial"] for trial in spent}) == len(spent) == 30
-    best = max((trial for trial in spent if trial["state"] == "complete"), key=lambda trial: trial["value"])
+    best = best_of(trials, model)
     assert best["settings"].items() <= written.items()
     assert f"trial {best['trial']}, validation recall@20 {best['value']:.6f}" in path.read_text()
+
+
+def test_what_was_found_for_a_model_of_the_paper_is_among_its_candidates(trials: list[dict[str, Any]]) -> None:
+    cells = [cell for cell in Book.read(PROJECT / "recipes").experiment("tuning").trials if cell.settings == "tuned"]
+    tried: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cell in cells:
+        if cell.source.family == "ml-100k" and cell.recipe is not None and cell.seed == 0:
+            tried.setdefault((cell.source.name, cell.model), []).append(cell.recipe.settings())
+    assert len(tried) == 2 * 9
+    assert {len(candidates) for candidates in tried.values()} == {5}  # the same number for every model
+    for (_, model), candidates in tried.items():
+        found = best_of(trials, model)["settings"].items()
+        assert any(found <= settings.items() and settings["loss"] == "bpr" for settings in candidates)
