@@ -13,6 +13,8 @@ SHOWN = ("table1", "best")
 """The experiments that it is of."""
 ORDER = ("tuned", "paper")
 """Whose settings are shown: the tuned ones where they are trained, otherwise the paper's."""
+UNTUNED = "°"
+"""Marks the latter."""
 
 
 def readme_block(shown: Sequence[View]) -> str:
@@ -23,15 +25,17 @@ def readme_block(shown: Sequence[View]) -> str:
     rows = [(TableCell(model), *(_cell(first, data, model) for data in datasets)) for model in first.names("model")]
     rows.append((TableCell("best"), *(_values(best, data, "dgcf", "best") for data in datasets)))
     header = ("model", *(SHORT.get(data, data.capitalize()) for data in datasets))
+    table = markdown_table(Table(header, tuple(rows), 1))
     cells = sum(len(view.experiment.cells) for view in shown)
     missing = sum(len(view.missing) for view in shown)
+    stand_ins = f"; {UNTUNED} the paper's own, where those are all that is trained" if UNTUNED in table else ""
     told = (
         "Recall@20 / NDCG@20 on test, train items masked, means over the seeds; in brackets the paper's. Settings "
-        "tuned on validation; ° the paper's own, where those are all that is trained. "
-        f"{cells - missing:,} of {cells:,} cells are recorded; [docs/reproduction.md](docs/reproduction.md) has all "
-        "tables and figures, and `dgcf reproduce ID` makes them."
+        f"tuned on validation{stand_ins}. {f'{cells - missing:,} of' if missing else 'All'} {cells:,} cells are "
+        "recorded; [docs/reproduction.md](docs/reproduction.md) has all tables and figures, and `dgcf reproduce ID` "
+        "makes them."
     )
-    return f"{markdown_table(Table(header, tuple(rows), 1))}\n\n{told}\n"
+    return f"{table}\n\n{told}\n"
 
 
 def _cell(view: View, data: str, model: str) -> TableCell:
@@ -41,7 +45,7 @@ def _cell(view: View, data: str, model: str) -> TableCell:
     for settings in ORDER:
         ours = _values(view, data, model, settings)
         if ours.text != MISSING:
-            return TableCell(f"{ours.text}{'°' * (settings == 'paper')} ({paper})")
+            return TableCell(f"{ours.text}{UNTUNED * (settings == 'paper')} ({paper})")
     return TableCell(f"{MISSING} ({paper})")
 
 

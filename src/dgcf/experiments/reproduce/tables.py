@@ -110,7 +110,7 @@ def table1(view: View) -> Chapter:
         "over users where their values were kept, each averaged over the seeds, otherwise by a paired t-test over the "
         f"seeds. * p < {LEVEL:g}, and over the seeds too.",
         "The paper's ML-100K has 779 users and its split is lost; its numbers stand beside both of our versions. "
-        "What was tuned on the authors' files serves for both.",
+        "Each is tuned on its own validation parts.",
         _below_the_paper(view),
     )
     return Chapter(tables, [*notes, *hardware_note(view.recorded)])
