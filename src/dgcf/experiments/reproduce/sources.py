@@ -33,11 +33,11 @@ NEEDED = tuple(ENTRIES)[:5]
 class Source:
     """One dataset under a short ``name``; ``known`` is what ``dgcf data list`` calls it.
 
-    ``name`` is also its folder of tuned settings in ``recipes``, ``family`` its name in the paper's tables; ``seeds`` how
-    often a model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20 within each user, by that many seeds,
-    and a training with seed s is on split s. ``validation_of`` names a known dataset: the training pairs that are
-    validation pairs there become the validation part. ``settings_of`` names the dataset whose trials decide for this
-    one too, which has no validation part itself: it is trained for as many epochs as were best there.
+    ``name`` is also its folder of tuned settings in ``recipes``, ``family`` its name in the paper's tables; ``seeds``
+    how often a model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20 within each user, by that
+    many seeds, and a training with seed s is on split s. ``validation_of`` names a known dataset: the training pairs
+    that are validation pairs there become the validation part. ``settings_of`` names the dataset whose trials decide
+    for this one too, which has no validation part itself: it is trained for as many epochs as were best there.
     """
 
     name: str
