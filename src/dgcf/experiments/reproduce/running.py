@@ -126,9 +126,16 @@ class Asked:
         """Something is asked for, or a sentence says why not."""
         if self.seeds is not None and self.seeds < 1:
             raise ConfigError(f"seeds is {self.seeds}, expected a whole number from 1 on.")
+        cells = [cell for one in book.chosen(self.name) for cell in one.cells]
+        most = max((cell.seed + 1 for cell in cells if cell.seed is not None), default=None)
+        if self.seeds is not None and most is not None and self.seeds > most:
+            raise ConfigError(
+                f"seeds is {self.seeds}, and {self.name} has {most} at most; ask for fewer, or write "
+                f"seeds = {self.seeds} into the grids of its recipe."
+            )
         if self.cells(book):
             return
-        keys = [cell.key for one in book.chosen(self.name) for cell in one.cells]
+        keys = [cell.key for cell in cells]
         whose = "no experiment has a cell" if self.name == "all" else f"{self.name} has no cell"
         hint = did_you_mean(self.only or "", keys) or f"; give any part of a cell's name, such as {keys[0]}."
         raise ConfigError(f"{whose} {self.only!r}{hint}")
