@@ -27,7 +27,12 @@ def train_model(
     model: Annotated[str | None, typer.Option(help=MODELS, show_default="dgcf")] = None,
     preset: Annotated[str | None, typer.Option(help=PRESETS, show_default="paper")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting over the preset; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting over the preset, of those that dgcf models MODEL lists; repeatable.",
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file of settings, such as best.toml of `dgcf tune`; --set goes over it.")
