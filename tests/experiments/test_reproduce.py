@@ -285,6 +285,7 @@ def test_training_needs_nothing_but_numpy_scipy_torch_and_safetensors(small: Pla
         (("frist",), "there is no experiment 'frist'; did you mean 'first'?"),
         (("first", "--only", "layers=9"), "first has no cell 'layers=9'"),
         (("first", "--seeds", "0"), "seeds is 0, expected a whole number from 1 on"),
+        (("first", "--only", "^"), "only is '^', which is every cell; give part of a name, or leave it out"),
         (("first", "--seeds", "9"), "seeds is 9, and first has 2 at most; ask for fewer, or write seeds = 9 into"),
         (("first", "--device", "tpu"), "device 'tpu' cannot be used here"),
         (

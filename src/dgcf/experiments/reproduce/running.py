@@ -126,6 +126,8 @@ class Asked:
         """Something is asked for, or a sentence says why not."""
         if self.seeds is not None and self.seeds < 1:
             raise ConfigError(f"seeds is {self.seeds}, expected a whole number from 1 on.")
+        if self.only is not None and not self.only.strip("^* "):
+            raise ConfigError(f"only is {self.only!r}, which is every cell; give part of a name, or leave it out.")
         cells = [cell for one in book.chosen(self.name) for cell in one.cells]
         most = max((cell.seed + 1 for cell in cells if cell.seed is not None), default=None)
         if self.seeds is not None and most is not None and self.seeds > most:

@@ -102,8 +102,7 @@ def table1(view: View) -> Chapter:
         for settings in view.names("settings"):
             models = [model for model in view.names("model") if view.cells(data=data, model=model, settings=settings)]
             if models:
-                title = view.cells(data=data)[0][0].source.title
-                tables.append((f"{title}: {SETTINGS.get(settings, settings)}", _accuracy(view, data, settings, models)))
+                tables.append((_settings_title(view, data, settings), _accuracy(view, data, settings, models)))
     notes = (
         PROTOCOL_NOTE,
         f"p: {REFERENCE} against the model, Holm's correction over the table; by a paired sign-flip permutation test "
@@ -114,6 +113,13 @@ def table1(view: View) -> Chapter:
         _below_the_paper(view),
     )
     return Chapter(tables, [*notes, *hardware_note(view.recorded)])
+
+
+def _settings_title(view: View, data: str, settings: str) -> str:
+    """The dataset, whose settings, and what the recipe sets over them."""
+    cell, _ = view.cells(data=data, settings=settings)[0]
+    over = ", ".join(f"{name} {value}" for name, value in cell.varied.items())
+    return f"{cell.source.title}: {SETTINGS.get(settings, settings)}{over and f', but {over}'}"
 
 
 def _below_the_paper(view: View) -> str:
@@ -312,15 +318,15 @@ def best(view: View) -> Chapter:
             found = view.spread(metric, data=data)
             row += [shown(found), number(printed), less(found, printed), number(aim)]
         rows.append(tuple(row))
-    header = [name for metric in METRICS for name in (metric, "the paper's DGCF", "difference", "mark")]
+    header = [name for metric in METRICS for name in (metric, "the paper's DGCF", "difference", "target")]
     table = Table(("dataset", "seeds", *header), tuple(rows), 1)
     return Chapter([("The best DGCF by validation", table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)])
 
 
 def lightgcn_gowalla(view: View) -> Chapter:
-    """Ours beside the published marks, by recall."""
+    """Ours beside the published results, by recall."""
     ranked: list[tuple[float, tuple[TableCell, ...]]] = []
-    for name, values in view.paper["marks"].items():
+    for name, values in view.paper["published"].items():
         ranked.append((values[0], (*words(name, "published", ""), *map(number, values))))
     for data in view.names("data"):
         for settings in view.names("settings"):
@@ -337,7 +343,7 @@ def lightgcn_gowalla(view: View) -> Chapter:
     table = Table(("model", "trained on", "seeds", *METRICS), tuple(row for _, row in ranked), 2)
     notes = [
         PROTOCOL_NOTE,
-        "Several of the published marks picked the epoch on test; ours is chosen on the carved part.",
+        "Several of the published results picked the epoch on test; ours is chosen on the carved part.",
     ]
     return Chapter([("LightGCN's split of Gowalla", table)], notes + hardware_note(view.recorded))
 
