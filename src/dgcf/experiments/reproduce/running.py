@@ -22,7 +22,7 @@ from dgcf.experiments.reproduce.measuring import METRICS
 from dgcf.experiments.reproduce.plan import Book, Cell
 from dgcf.experiments.reproduce.sources import Source, obtain
 from dgcf.experiments.reproduce.store import Index, Line, Store, together
-from dgcf.train import DivergedError, pick_device
+from dgcf.train import DivergedError, groups, pick_device
 
 POLL = 1.0
 """Seconds between two looks at what other processes are at."""
@@ -218,26 +218,26 @@ class _Work:
 
     def _round(self, *kinds: str) -> list[Cell]:
         """Do what is left of these kinds, and give back what other processes are at."""
-        groups: dict[tuple[str, str], list[Cell]] = {}
+        alike: dict[tuple[str, str], list[Cell]] = {}
         for cell in self.left.values():
             if cell.kind in kinds:
-                groups.setdefault((cell.kind, together(cell)), []).append(cell)
-        return [cell for group in groups.values() for cell in self._share(group)]
+                alike.setdefault((cell.kind, together(cell)), []).append(cell)
+        at_once = [group for cells in alike.values() for group in _groups(cells, self.desk.device)]
+        return [cell for group in at_once for cell in self._share(group)]
 
     def _share(self, group: Sequence[Cell]) -> list[Cell]:
-        """Do a group unless another process is at it: then it is given back."""
-        if not (cells := self._not_recorded(group)):
+        """Do of a group what no other process is at; the rest is given back."""
+        if not (wanted := self._not_recorded(group)):
             return []
-        with self.desk.store.claim(cells[0]) as got:
-            if not got:
-                return cells
-            self._look()
-            cells = [cell for cell in self._not_recorded(cells) if not self._take_over(cell)]
-            if self._late(cells):
+        with self.desk.store.claim(wanted) as got:
+            if got:
+                self._look()
+            cells = [cell for cell in self._not_recorded(got) if not self._take_over(cell)]
+            if cells and self._late(cells):
                 self._give_up(cells, "there was no time left")
             elif cells:
                 self._begin(cells)
-        return []
+        return self._not_recorded(cell for cell in wanted if cell not in got)
 
     def _look(self) -> None:
         """See what other processes have recorded."""
@@ -297,7 +297,7 @@ class _Work:
         except (DivergedError, torch.cuda.OutOfMemoryError) as problem:
             why = str(problem).splitlines()[0]
             self.watcher.note(f"{cells[0].key} was given up: {why}")
-            crowded = isinstance(problem, torch.cuda.OutOfMemoryError) and self.desk.store.others(cells[0])
+            crowded = isinstance(problem, torch.cuda.OutOfMemoryError) and self.desk.store.others(cells)
             if cells[0].kind == "trial" and not crowded:
                 self._spend(self._not_recorded(cells), why, time.monotonic() - began)
             self._give_up(cells, why)
@@ -326,6 +326,12 @@ class _Work:
         self.desk.store.append(cell.experiment, line)
         self.index.add(line)
         del self.left[_id(cell)]
+
+
+def _groups(cells: Sequence[Cell], device: str) -> Sequence[Sequence[Cell]]:
+    """What this process does in one go of cells that differ by name and seed alone."""
+    recipe = cells[0].recipe
+    return [cells] if recipe is None else groups(cells, recipe, device)
 
 
 def _id(cell: Cell) -> Name:

@@ -11,8 +11,8 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +124,20 @@ class Store:
 
     # -- shared by several processes --------------------------------------------------------------------------------
 
-    def claim(self, cell: Cell) -> AbstractContextManager[bool]:
-        """Whether this process alone is at work on the cell and on all that are trained beside it."""
-        return claimed(self.folder / CLAIMS / together(cell))
+    @contextmanager
+    def claim(self, cells: Iterable[Cell]) -> Iterator[list[Cell]]:
+        """Those of the cells that this process alone is at work on, whatever they are called."""
+        by_name: dict[str, list[Cell]] = {}
+        for cell in cells:
+            by_name.setdefault(_claim(cell), []).append(cell)
+        with ExitStack() as held:
+            got = [name for name in by_name if held.enter_context(claimed(self.folder / CLAIMS / name))]
+            yield [cell for name in got for cell in by_name[name]]
 
-    def others(self, cell: Cell) -> bool:
-        """Whether anything but that cell is claimed, as far as can be seen."""
-        folder = self.folder / CLAIMS
-        return folder.is_dir() and any(path.name != together(cell) for path in folder.iterdir())
+    def others(self, cells: Iterable[Cell]) -> bool:
+        """Whether anything but these cells is claimed, as far as can be seen."""
+        folder, own = self.folder / CLAIMS, set(map(_claim, cells))
+        return folder.is_dir() and any(path.name not in own for path in folder.iterdir())
 
     # -- users ------------------------------------------------------------------------------------------------------
 
@@ -158,6 +164,11 @@ def together(cell: Cell) -> str:
     if cell.kind not in TRAINED:
         return cell.fingerprint
     return hashlib.sha256(json.dumps(cell.group).encode()).hexdigest()[:16]
+
+
+def _claim(cell: Cell) -> str:
+    """One name for one training, whichever cells it is for."""
+    return f"{together(cell)}-{cell.seed}"
 
 
 def _line(text: bytes) -> Line:
