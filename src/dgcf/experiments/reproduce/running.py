@@ -329,9 +329,12 @@ class _Work:
 
 
 def _groups(cells: Sequence[Cell], device: str) -> Sequence[Sequence[Cell]]:
-    """What this process does in one go of cells that differ by name and seed alone."""
+    """What this process does in one go of cells that differ by name and seed alone; one training has all its names."""
     recipe = cells[0].recipe
-    return [cells] if recipe is None else groups(cells, recipe, device)
+    if recipe is None:
+        return [cells]
+    at_once = groups(sorted({cell.seed or 0 for cell in cells}), recipe, device)
+    return [[cell for cell in cells if (cell.seed or 0) in seeds] for seeds in at_once]
 
 
 def _id(cell: Cell) -> Name:
