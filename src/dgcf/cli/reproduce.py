@@ -57,10 +57,11 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper: train what is not recorded yet, or draw what is.
 
-    A cell is one training: dataset, model, settings, seed. Recipes in `recipes/reproduce` say which there are. What is
-    finished is appended to `results/ID.jsonl` and never trained again, so the work can be stopped by Ctrl-C at any time
-    and goes on with the same command, here or on another machine. Several processes can share the work: each trains
-    cells that no other has taken, and takes over those of a killed one. The exit code is 1 while cells are missing.
+    A cell is one training (dataset, model, settings, seed) or one computed thing; recipes in `recipes/reproduce` say
+    which there are. What is finished is appended to `results/ID.jsonl` and never trained again, so the work can be
+    stopped by Ctrl-C at any time and goes on with the same command, here or on another machine. Several processes can
+    share the work: each trains cells that no other has taken, and takes over those of a killed one. The exit code is 1
+    while cells are missing.
 
     Example: `dgcf reproduce table4`
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -83,10 +83,15 @@ def _decided(decision: Decision, recipes: Path) -> tuple[TableCell, ...]:
         what = f"stands from before; {count} candidates are recorded" if stands else MISSING
         return (*words(decision.file, models, what, count, MISSING, MISSING), number(seconds, ",.0f"))
     varied = winner.cells[0].varied
-    changed = ", ".join(f"{name} {value}" for name, value in varied.items()) or f"the {winner.recipe.preset} preset"
+    changed = _in_words(varied) or f"the {winner.recipe.preset} preset"
     epochs = ", ".join(map(str, winner.epochs))
     value = number(winner.value)
     return (*words(decision.file, winner.recipe.name, changed, count), value, *words(epochs), number(seconds, ",.0f"))
+
+
+def _in_words(settings: Mapping[str, Any]) -> str:
+    """``dim 128, layers 3``."""
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 # -- Table 1 ----------------------------------------------------------------------------------------------------------
@@ -118,8 +123,8 @@ def table1(view: View) -> Chapter:
 def _settings_title(view: View, data: str, settings: str) -> str:
     """The dataset, whose settings, and what the recipe sets over them."""
     cell, _ = view.cells(data=data, settings=settings)[0]
-    over = ", ".join(f"{name} {value}" for name, value in cell.varied.items())
-    return f"{cell.source.title}: {SETTINGS.get(settings, settings)}{over and f', but {over}'}"
+    over = f", but {_in_words(cell.varied)}" if cell.varied else ""
+    return f"{cell.source.title}: {SETTINGS.get(settings, settings)}{over}"
 
 
 def _below_the_paper(view: View) -> str:
