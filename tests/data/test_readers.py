@@ -135,7 +135,10 @@ def test_latin_1_and_utf_16_are_read_when_named(tmp_path: Path) -> None:
 
 
 BAD_FILES = {
-    "empty.csv": (b"", "empty.csv is empty"),
+    "empty.csv": (
+        b"",
+        "empty.csv is empty, expected lines with at least a user and an item; write or download it again",
+    ),
     "blank.csv": (b"\n\n  \n", "blank.csv is empty"),
     "header-only.csv": (b"user,item\n", "has no rows"),
     "one-column.csv": (b"user\na\nb\n", "one column"),

@@ -95,7 +95,7 @@ def _open_path(con: DuckDBPyConnection, text: str, options: ReadOptions) -> Sour
     encoding = sniff.canonical_encoding(options.encoding)
     sample = sniff.read_sample(path, encoding)
     if not sample.lines:
-        raise DataError(f"{path.name} is empty, expected lines with at least a user and an item.")
+        raise sniff.empty_file(path)
     return TEXT_READERS[options.format or sniff.find_format(path, sample)](path, sample, options)
 
 
