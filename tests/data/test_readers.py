@@ -135,10 +135,8 @@ def test_latin_1_and_utf_16_are_read_when_named(tmp_path: Path) -> None:
 
 
 BAD_FILES = {
-    "empty.csv": (
-        b"",
-        "empty.csv is empty, expected lines with at least a user and an item; write or download it again",
-    ),
+    "empty.csv": (b"", "empty.csv is empty, expected lines of data; write or download it again"),
+    "mark-only.csv": (b"\xef\xbb\xbf\n", "mark-only.csv is empty"),
     "blank.csv": (b"\n\n  \n", "blank.csv is empty"),
     "header-only.csv": (b"user,item\n", "has no rows"),
     "one-column.csv": (b"user\na\nb\n", "one column"),

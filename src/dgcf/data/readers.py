@@ -94,8 +94,6 @@ def _open_path(con: DuckDBPyConnection, text: str, options: ReadOptions) -> Sour
         return read_parquet(con, path, options)
     encoding = sniff.canonical_encoding(options.encoding)
     sample = sniff.read_sample(path, encoding)
-    if not sample.lines:
-        raise sniff.empty_file(path)
     return TEXT_READERS[options.format or sniff.find_format(path, sample)](path, sample, options)
 
 

@@ -64,23 +64,16 @@ def read_sample(path: Path, encoding: str) -> Sample:
         raise DataError(
             f"cannot read {path}: {problem.strerror or problem}; check the path and its rights."
         ) from problem
-    if not raw.strip():
-        raise empty_file(path)
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding != "utf-16":
         raise DataError(f"{path.name} is UTF-16 text, expected {encoding}; pass --encoding utf-16.")
     if b"\x00" in raw and encoding != "utf-16":
         raise DataError(f"{path.name} is a binary file, expected text or Parquet; name its format with --format.")
     lines = _whole_lines(raw, encoding, path.name, cut=len(raw) == SAMPLE_BYTES)
-    skipped = next((place for place, line in enumerate(lines) if line.strip()), 0)
-    _refuse_other_kinds(lines[skipped], path.name)
-    return Sample([line for line in lines if line.strip()], gzipped, skipped)
-
-
-def empty_file(path: Path) -> DataError:
-    """What is said of a file without a line that says anything."""
-    return DataError(
-        f"{path.name} is empty, expected lines with at least a user and an item; write or download it again."
-    )
+    filled = [place for place, line in enumerate(lines) if line.strip()]
+    if not filled:
+        raise DataError(f"{path.name} is empty, expected lines of data; write or download it again.")
+    _refuse_other_kinds(lines[filled[0]], path.name)
+    return Sample([lines[place] for place in filled], gzipped, skipped=filled[0])
 
 
 def _refuse_other_kinds(first: str, name: str) -> None:
