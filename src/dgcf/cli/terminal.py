@@ -95,8 +95,9 @@ def run(app: typer.Typer) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    command = typer.main.get_command(app)
     try:
-        code = typer.main.get_command(app).main(standalone_mode=False)
+        code = command.main(standalone_mode=False)
         sys.stdout.flush()
     except OSError as problem:
         # Whoever read our output may have gone (`… | head`), or its disk is full; either way nobody reads the rest.
@@ -104,11 +105,11 @@ def run(app: typer.Typer) -> None:
         code = 0 if gone else fail(f"cannot write the result: {problem.strerror or problem}; free some space.", 1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as problem:
-        code = _usage(problem)
+        code = _usage(problem, command)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _usage(problem: Exception) -> int:
+def _usage(problem: Exception, command: Any) -> int:
     """The command line's own refusals, known by what they carry: typer brings its own click, of which this is none."""
     context = getattr(problem, "ctx", None)
     if type(problem).__name__ == "NoArgsIsHelpError" and context is not None:
@@ -119,8 +120,19 @@ def _usage(problem: Exception) -> int:
     if not hasattr(problem, "format_message"):
         raise problem
     message = " ".join(str(problem.format_message()).split()).rstrip(".")
-    path = getattr(context, "command_path", "dgcf")
+    path = context.command_path if context is not None else _asked(command)
     return fail(f"{message}; `{path} --help` shows what is expected.", int(getattr(problem, "exit_code", 2)))
+
+
+def _asked(command: Any) -> str:
+    """The verb that was called, for a refusal that does not say: the words that name a command."""
+    path = "dgcf"
+    for word in sys.argv[1:]:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        path += f" {word}"
+    return path
 
 
 def fail(message: str, code: int) -> int:
