@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgcf.data import Dataset, load
-from dgcf.data.prepare import prepare
+from dgcf.data.dataset import SPLITS
+from dgcf.data.prepare import Preparation, prepare
 from dgcf.errors import DataError
+from tests.ordering import dataset_in_order
 
 raw_ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8).filter(str.strip)
 
 
 def same(one: Dataset, other: Dataset) -> bool:
-    names = ("name", "users", "items", "train", "validation", "test", "fingerprint")
+    names = ("name", "users", "items", "train", "validation", "test", "fingerprint", "order")
     return all(getattr(one, name) == getattr(other, name) for name in names) and one.record == other.record
 
 
@@ -35,6 +38,79 @@ def test_save_and_load_round_trip(tmp_path_factory: pytest.TempPathFactory, pair
     assert same(Dataset.load(folder), dataset)
     assert same(load(folder), dataset)
     assert sorted(path.name for path in folder.parent.iterdir()) == ["set"]
+
+
+@given(st.lists(st.tuples(raw_ids, raw_ids, st.integers(0, 9)), min_size=1, max_size=30))
+def test_places_come_back_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, int]]
+) -> None:
+    frame = pd.DataFrame(rows, columns=["user", "item", "timestamp"])
+    dataset = prepare(frame, Preparation(keep_order=True))
+    folder = dataset.save(tmp_path_factory.mktemp("saved") / "set")
+    for found in (Dataset.load(folder), load(folder)):
+        assert same(found, dataset)
+        for split in SPLITS:
+            place = found.split(split).place
+            assert place is not None
+            assert place.tolist() == dataset.split(split).place.tolist()
+
+
+def test_the_fingerprint_is_the_same_in_any_order_and_the_order_is_not(tmp_path: Path) -> None:
+    plain = load("checkerboard")
+    one, again, other = (dataset_in_order(plain, seed) for seed in (0, 0, 1))
+    assert one.fingerprint == other.fingerprint == plain.fingerprint
+    assert one.pairs_fingerprint == other.pairs_fingerprint == plain.pairs_fingerprint
+    assert plain.order is None
+    assert one.order == again.order
+    assert len({plain.order, one.order, other.order}) == 3
+    for split in SPLITS:
+        without = {split: replace(one.split(split), place=None)}
+        assert replace(one, **without).order is None, "an order is that of all parts"
+
+
+def test_a_dataset_without_an_order_takes_the_place_of_one_with_it(tmp_path: Path) -> None:
+    files = {f"{split}_place.npy" for split in SPLITS}
+    plain = load("checkerboard")
+    for dataset in (plain, dataset_in_order(plain, 1), dataset_in_order(plain, 2), plain):
+        dataset.save(tmp_path / "set", overwrite=True)
+        assert {path.name for path in (tmp_path / "set").glob("*_place.npy")} == (files if dataset.order else set())
+        assert same(Dataset.load(tmp_path / "set"), dataset)
+        assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_dataset_from_before_orders_were_kept_has_none(tmp_path: Path) -> None:
+    folder = load("checkerboard").save(tmp_path / "set")
+    head = json.loads((folder / "dataset.json").read_text())
+    del head["order"]
+    (folder / "dataset.json").write_text(json.dumps(head))
+    assert same(Dataset.load(folder), load("checkerboard"))
+
+
+def test_places_that_were_not_saved_so_are_refused(tmp_path: Path) -> None:
+    dataset = dataset_in_order(load("checkerboard"))
+    folder = dataset.save(tmp_path / "set")
+    for split in SPLITS:
+        path, place = folder / f"{split}_place.npy", dataset.split(split).place
+        assert place is not None
+        changed = place.copy()
+        changed[3] += 1
+        swapped = np.roll(place, 1)
+        assert not np.array_equal(swapped, place)
+        for bad, sentence in (
+            (place[:-1], f"{split}_place.npy has {len(place) - 1} numbers for {len(place)} pairs"),
+            (np.append(place, place[:1]), f"{split}_place.npy has {len(place) + 1} numbers for {len(place)} pairs"),
+            (place.astype(np.int64), f"{split}_place.npy holds int64"),
+            (place[:, None], "of 2 dimensions"),
+            (changed, "its content does not match its fingerprint"),
+            (swapped, "its content does not match its fingerprint"),
+        ):
+            np.save(path, bad)
+            with pytest.raises(DataError, match="damaged dataset") as caught:
+                Dataset.load(folder)
+            assert sentence in str(caught.value)
+            assert "\n" not in str(caught.value)
+        np.save(path, place)
+    assert same(Dataset.load(folder), dataset)
 
 
 def test_the_fingerprint_is_of_the_content_alone(tmp_path: Path) -> None:
@@ -84,8 +160,13 @@ def test_a_folder_with_somebody_elses_files_is_never_replaced(saved: Path) -> No
     assert Dataset.load(saved).name == "checkerboard"
 
 
-def test_damage_is_noticed(saved: Path) -> None:
-    for path in sorted(saved.iterdir()):
+@pytest.mark.parametrize("order", [False, True], ids=["without an order", "in an order"])
+def test_damage_is_noticed(saved: Path, order: bool) -> None:
+    if order:
+        dataset_in_order(load("checkerboard")).save(saved, overwrite=True)
+    files = sorted(saved.iterdir())
+    assert len(files) == (14 if order else 11)
+    for path in files:
         content = path.read_bytes()
         damaged = [content[: len(content) // 2], b""]
         if path.suffix == ".npy":

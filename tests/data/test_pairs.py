@@ -1,15 +1,18 @@
-"""Compressed rows are a set of pairs."""
+"""Compressed rows are a set of pairs, and may know the order of each user's."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgcf.data.pairs import Pairs
+from dgcf.data.pairs import Pairs, earlier
 
 N_USERS, N_ITEMS = 7, 9
 pair_lists = st.lists(st.tuples(st.integers(0, N_USERS - 1), st.integers(0, N_ITEMS - 1)), max_size=60)
+places = st.dictionaries(st.tuples(st.integers(0, N_USERS - 1), st.integers(0, N_ITEMS - 1)), st.integers(0, 5))
+"""The place of each pair; equal ones are likely."""
 
 
 def build(pairs: list[tuple[int, int]]) -> Pairs:
@@ -19,6 +22,18 @@ def build(pairs: list[tuple[int, int]]) -> Pairs:
 
 def as_set(pairs: Pairs) -> set[tuple[int, int]]:
     return {(user, item) for user in range(pairs.n_users) for item in pairs[user].tolist()}
+
+
+def build_ordered(given: dict[tuple[int, int], int]) -> Pairs:
+    key = np.array([user * N_ITEMS + item for user, item in given], dtype=np.int64)
+    return build(list(given)).placed(key, np.array(list(given.values()), dtype=np.int64))
+
+
+def as_dict(pairs: Pairs) -> dict[tuple[int, int], int]:
+    assert pairs.place is not None
+    assert pairs.place.dtype == np.int32
+    columns = (pairs.user_idx, pairs.indices, pairs.place)
+    return {(user, item): place for user, item, place in zip(*(c.tolist() for c in columns), strict=True)}
 
 
 @given(pair_lists)
@@ -55,3 +70,79 @@ def test_rows_of_some_users_in_the_order_asked_for() -> None:
     taken = pairs.take(np.array([2, 1, 0, 2]))
     assert [taken[row].tolist() for row in range(4)] == [[0, 2, 4], [], [1, 3], [0, 2, 4]]
     assert len(pairs.take(np.zeros(0, dtype=np.int64))) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([-1.5, 0.0, 0.25, 7.0, 1e9])), max_size=40))
+def test_earlier_counts_the_same_users_rows_with_a_smaller_time(rows: list[tuple[int, float]]) -> None:
+    user, time = np.array([u for u, _ in rows], dtype=np.int64), np.array([t for _, t in rows])
+    expected = [sum(other == u and before < t for other, before in rows) for u, t in rows]
+    assert earlier(user, time).tolist() == expected
+
+
+@given(places)
+def test_every_pair_has_the_place_it_was_given(given: dict[tuple[int, int], int]) -> None:
+    assert as_dict(build_ordered(given)) == given
+    assert build_ordered(given) == build(list(given)), "which pairs there are is not about their order"
+    assert given == {} or build(list(given)).place is None
+
+
+@given(places)
+def test_later_counts_the_same_users_pairs_with_a_greater_place(given: dict[tuple[int, int], int]) -> None:
+    pairs = build_ordered(given)
+    expected = [
+        sum(other == user and then > place for (other, _), then in given.items())
+        for (user, _), place in sorted(given.items())
+    ]
+    assert pairs.later().tolist() == expected
+
+
+@given(places, st.integers(0, 2**40))
+def test_some_of_the_pairs_keep_their_places(given: dict[tuple[int, int], int], drawn: int) -> None:
+    chosen = np.array([drawn >> at & 1 for at in range(len(given))], dtype=bool)
+    expected = {pair: given[pair] for pair, kept in zip(sorted(given), chosen, strict=True) if kept}
+    assert as_dict(build_ordered(given).where(chosen)) == expected
+    unordered = build(list(given)).where(chosen)
+    assert as_set(unordered) == set(expected)
+    assert unordered.place is None
+
+
+@given(places, places)
+def test_more_places_than_pairs_are_fine_and_a_missing_one_is_refused(
+    given: dict[tuple[int, int], int], more: dict[tuple[int, int], int]
+) -> None:
+    known = {**more, **given}
+    key = np.array([user * N_ITEMS + item for user, item in known], dtype=np.int64)
+    place = np.array(list(known.values()), dtype=np.int64)
+    assert as_dict(build(list(given)).placed(key, place)) == given
+    for pair in list(given)[:3]:
+        kept = key != pair[0] * N_ITEMS + pair[1]
+        if kept.any():
+            with pytest.raises(ValueError, match="some pairs have no place"):
+                build(list(given)).placed(key[kept], place[kept])
+
+
+@given(places, places, places)
+def test_a_union_of_ordered_sets_has_the_last_place_of_each_pair(
+    one: dict[tuple[int, int], int], two: dict[tuple[int, int], int], three: dict[tuple[int, int], int]
+) -> None:
+    every = [one, two, three]
+    expected = {pair: max(part[pair] for part in every if pair in part) for part in every for pair in part}
+    first, *others = map(build_ordered, every)
+    assert as_dict(first.union(*others)) == expected
+    assert as_dict(first.union()) == one
+
+
+@given(places, places)
+def test_a_union_with_pairs_that_have_no_order_has_none(
+    one: dict[tuple[int, int], int], two: dict[tuple[int, int], int]
+) -> None:
+    ordered, unordered = build_ordered(one), build(list(two))
+    for found in (ordered.union(unordered), unordered.union(ordered)):
+        assert as_set(found) == {*one, *two}
+        if two:
+            assert found.place is None
+        else:
+            assert as_dict(found) == one, "no pair fits any order"
+    nothing = Pairs.empty(N_USERS, N_ITEMS)
+    assert as_dict(nothing.union(ordered, nothing)) == one
+    assert as_dict(nothing) == {}

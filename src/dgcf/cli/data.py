@@ -143,6 +143,7 @@ def draw(s: Statistics) -> None:
         table.add_row(f"training pairs of {name}", f"mean {s.degrees[name]['mean']:.1f}; {spread}")
     popular = [f"{part} {value:.1f}" for part, value in s.popularity.items() if value is not None]
     table.add_row("other users of a pair's item", ", ".join(popular))
+    table.add_row("order of a user's pairs", "known" if s.ordered else "unknown")
     table.add_row("fingerprint", Text(s.fingerprint, overflow="fold"))
     table.add_row("known as", s.known_as or "–")
     out.print(table)
@@ -175,6 +176,15 @@ def prepare_dataset(
     ] = None,
     leave: Annotated[int | None, _option(SPLITTING, "--leave", text="Pairs that leave-k-out leaves out (1).")] = None,
     seed: Annotated[int | None, _option(SPLITTING, "--seed", text="The split's seed (0).")] = None,
+    keep_order: Annotated[
+        bool,
+        _option(
+            READING,
+            "--keep-order",
+            text="Keep the order of each user's pairs, for the setting recency: by time or, in lines "
+            "'user item item …', by place. A split by time keeps it anyway.",
+        ),
+    ] = False,
     min_rating: Annotated[float | None, _option(FILTERS, "--min-rating", text="Keep ratings of at least this.")] = None,
     ratings: Annotated[str | None, _option(FILTERS, "--ratings", text="Keep these ratings: `4,5`.")] = None,
     user_core: Annotated[int, _option(FILTERS, "--user-core", text="Keep users with at least so many items.")] = 0,
@@ -198,6 +208,7 @@ def prepare_dataset(
         item_core=item_core,
         iterate_core=not once,
         split=_split(split, ratios, leave, seed),
+        keep_order=keep_order,
     )
     if once and not (user_core or item_core):
         raise ConfigError("--core-once was given without a core; add --user-core or --item-core.")

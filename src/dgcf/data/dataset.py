@@ -23,6 +23,8 @@ from dgcf.files import whole_folder
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")
+OPTIONAL = ("user_titles.json", "item_titles.json", *(f"{split}_place.npy" for split in SPLITS))
+"""Files that a dataset may do without, and another one in its place, too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,16 @@ class Dataset:
             digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 
+    @cached_property
+    def order(self) -> str | None:
+        """SHA-256 of the places of all pairs, where these are in an order; the fingerprint is the same without it."""
+        digest = hashlib.sha256(b"dgcf order 1")
+        for pairs in map(self.split, SPLITS):
+            if pairs.place is None:
+                return None
+            digest.update(np.ascontiguousarray(pairs.place, dtype="<i4").tobytes())
+        return digest.hexdigest()
+
     def renamed(self, name: str) -> Dataset:
         return replace(self, name=name)
 
@@ -89,13 +101,14 @@ class Dataset:
             "format": FORMAT,
             "name": self.name,
             "fingerprint": self.fingerprint,
+            "order": self.order,
             "n_users": self.n_users,
             "n_items": self.n_items,
             "id_kinds": {"users": self.users.kind, "items": self.items.kind},
             "repeats": dict(self.repeats),
             "record": dict(self.record),
         }
-        with whole_folder(target, overwrite=overwrite, also=("user_titles.json", "item_titles.json")) as beside:
+        with whole_folder(target, overwrite=overwrite, also=OPTIONAL) as beside:
             for file, array in self._arrays().items():
                 np.save(beside / f"{file}.npy", array, allow_pickle=False)
             for file, vocabulary in (("user_titles", self.users), ("item_titles", self.items)):
@@ -112,8 +125,10 @@ class Dataset:
             "item_offsets": self.items.offsets,
         }
         for name in SPLITS:
-            arrays[f"{name}_indptr"] = self.split(name).indptr
-            arrays[f"{name}_indices"] = self.split(name).indices
+            pairs = self.split(name)
+            arrays[f"{name}_indptr"], arrays[f"{name}_indices"] = pairs.indptr, pairs.indices
+            if self.order is not None and pairs.place is not None:
+                arrays[f"{name}_place"] = pairs.place
         return arrays
 
     @classmethod
@@ -128,7 +143,7 @@ class Dataset:
                     "upgrade dgcf."
                 )
             dataset = cls._assemble(path, head)
-            if dataset.fingerprint != head["fingerprint"]:
+            if (dataset.fingerprint, dataset.order) != (head["fingerprint"], head.get("order")):
                 raise ValueError("its content does not match its fingerprint")
         except FileNotFoundError as problem:
             raise DataError(
@@ -156,9 +171,13 @@ class Dataset:
             return Vocabulary(what, array(f"{what}_ids", "uint8"), array(f"{what}_offsets", "<i8"), kind, titles)
 
         n_items = int(head["n_items"])
-        splits = {
-            name: Pairs(array(f"{name}_indptr", "<i8"), array(f"{name}_indices", "<i4"), n_items) for name in SPLITS
-        }
+        splits = {}
+        for name in SPLITS:
+            indices = array(f"{name}_indices", "<i4")
+            place = array(f"{name}_place", "<i4") if head.get("order") else None
+            if place is not None and len(place) != len(indices):
+                raise ValueError(f"{name}_place.npy has {len(place)} numbers for {len(indices)} pairs")
+            splits[name] = Pairs(array(f"{name}_indptr", "<i8"), indices, n_items, place)
         users, items = vocabulary("user"), vocabulary("item")
         if len(users) != head["n_users"] or len(items) != n_items:
             raise ValueError("the number of ids is not that of its description")

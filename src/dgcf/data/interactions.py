@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 MEMORY_LIMIT = "700MB"
 """What DuckDB may hold before it spills to the disk; the arrays that come out are on top."""
 
-TimeUse = Literal["needed", "used", "ignored"]
+TimeUse = Literal["kept", "needed", "used", "ignored"]
+"""``kept``: the time of each pair, or its place in its user's list; ``used``: times, where they are known."""
+APART = 1e9
+"""From one file of lists to the next: what is listed in validation comes after all of train."""
 _MAX_IDS = 2**31 - 1
 
 
@@ -60,9 +63,9 @@ class RatingFilter:
 class Interactions:
     """Rows of (user, item) by index, in no particular order, repeats included.
 
-    ``user_idx``, ``item_idx``: (n,) int32; ``timestamp``: (n,) float64 or None; ``part``: (n,) int8, the number of the
-    source a row came from or, with ``split_column``, what that column says (0 train, 1 validation, 2 test). ``notes``
-    are things that a careful reader would ask about.
+    ``user_idx``, ``item_idx``: (n,) int32; ``timestamp``: (n,) float64, or None where they were not asked for;
+    ``part``: (n,) int8, the number of the source a row came from or, with ``split_column``, what that column says
+    (0 train, 1 validation, 2 test). ``notes`` are things that a careful reader would ask about.
     """
 
     users: Vocabulary
@@ -124,7 +127,9 @@ def collect(
         try:
             for source in sources:
                 opened.append(open_source(con, source, options))
-            timed = time == "needed" or (time == "used" and all(source.timestamp for source in opened))
+            if time == "kept":
+                opened = [_timed_by_place(source, part) for part, source in enumerate(opened)]
+            timed = time in ("kept", "needed") or (time == "used" and all(source.timestamp for source in opened))
             heeded = split_column and len(opened) == 1 and opened[0].split
             rows_read = _stage(con, opened, ratings, timed, heeded)
             return _number(con, opened, options, rows_read, timed, heeded)
@@ -136,6 +141,20 @@ def collect(
             named = [source.label for source in opened if source.label in str(problem)]
             label = named[0] if named else opened[-1].label if opened else Path(str(sources[0])).name
             raise DataError(_sentence(str(problem), label)) from problem
+
+
+def _timed_by_place(source: Source, part: int) -> Source:
+    """A source whose pairs have an order: a list's places are its times."""
+    if source.timestamp:
+        return source
+    if not source.listed:
+        raise DataError(
+            f"{source.label} has no timestamp column, so that there is no order to keep; name it with --timestamp-col, "
+            "or drop --keep-order."
+        )
+    return replace(
+        source, select=f"SELECT *, place + {part * APART!r} AS timestamp FROM ({source.select})", timestamp=True
+    )
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dgcf.data import synthetic
@@ -91,17 +92,21 @@ def _titles_by_list(files: dict[str, Path]) -> dict[str, str]:
 
 
 def _make_raw(files: dict[str, Path]) -> Dataset:
-    return prepare(files["ratings"], titles=_titles(files))
+    return prepare(files["ratings"], Preparation(keep_order=True), titles=_titles(files))
 
 
 def _make_paper_ml_100k(files: dict[str, Path]) -> Dataset:
-    how = Preparation(ratings=RatingFilter(values=(5.0,)), user_core=5, iterate_core=False)
+    how = Preparation(ratings=RatingFilter(values=(5.0,)), user_core=5, iterate_core=False, keep_order=True)
     return prepare(files["ratings"], how, titles=_titles(files))
 
 
-def _make_given(files: dict[str, Path]) -> Dataset:
+def _make_given(files: dict[str, Path], *, in_order: bool = False) -> Dataset:
     return prepare(
-        files["train"], validation=files.get("validation"), test=files["test"], titles=_titles_by_list(files)
+        files["train"],
+        Preparation(keep_order=in_order),
+        validation=files.get("validation"),
+        test=files["test"],
+        titles=_titles_by_list(files),
     )
 
 
@@ -272,7 +277,7 @@ ENTRIES = (
         "deoscirec/gowalla",
         "the authors' Gowalla split (not LightGCN's, whose test part it shares but for a few pairs)",
         GOWALLA_LICENCE,
-        _make_given,
+        partial(_make_given, in_order=True),
         _authors(
             "gowalla",
             "e23af10c30cde174de8e733e73358df3f7c70905/Data/gowalla",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +19,32 @@ def distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
 
 
+def earlier(user_idx: NDArray[np.integer], time: NDArray[Any]) -> NDArray[np.int64]:
+    """(n,) how many of the same user's rows have a smaller time."""
+    n = len(user_idx)
+    order = np.lexsort((time, user_idx))
+    user, at, rank = user_idx[order], time[order], np.arange(n)
+    new_user = np.append(True, user[1:] != user[:-1])[:n]
+    new_time = new_user | np.append(True, at[1:] != at[:-1])[:n]
+    first_of_time, first_of_user = (np.maximum.accumulate(np.where(new, rank, 0)) for new in (new_time, new_user))
+    found = np.empty(n, dtype=np.int64)
+    found[order] = first_of_time - first_of_user
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """A set of (user, item) pairs; each pair once, items ascending within a user.
 
     ``indptr``: (n_users + 1,) int64; ``indices``: (n_pairs,) int32; user u has ``indices[indptr[u]:indptr[u + 1]]``.
+    ``place``: (n_pairs,) int32, where a pair stands among its user's, the earliest first and equal ones together, or
+    None where no order is known. Which pairs there are, and so equality, is not about that.
     """
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     n_items: int
+    place: NDArray[np.int32] | None = None
 
     @classmethod
     def from_indices(
@@ -36,6 +52,14 @@ class Pairs:
     ) -> Pairs:
         """Sort, and keep each pair once."""
         return cls.from_keys(distinct(user_idx.astype(np.int64) * n_items + item_idx), n_users, n_items)
+
+    def placed(self, key: NDArray[np.int64], place: NDArray[np.integer]) -> Pairs:
+        """The same pairs in an order: ``place`` of each of some distinct pairs, by ``key``; all of these are there."""
+        order = np.argsort(key)
+        found = np.searchsorted(key, self.keys(), sorter=order)
+        if not np.array_equal(key[order[np.minimum(found, len(key) - 1)]], self.keys()):
+            raise ValueError("some pairs have no place")
+        return replace(self, place=place[order[found]].astype(np.int32))
 
     @classmethod
     def from_keys(cls, key: NDArray[np.int64], n_users: int, n_items: int) -> Pairs:
@@ -47,7 +71,9 @@ class Pairs:
 
     @classmethod
     def empty(cls, n_users: int, n_items: int) -> Pairs:
-        return cls(np.zeros(n_users + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), n_items)
+        """No pair, which is in any order."""
+        nothing = np.zeros(0, dtype=np.int32)
+        return cls(np.zeros(n_users + 1, dtype=np.int64), nothing, n_items, nothing)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -92,13 +118,31 @@ class Pairs:
         """(n_pairs,) the user of each pair; with ``indices``, the pairs as two columns."""
         return np.repeat(np.arange(self.n_users), self.user_degrees)
 
+    def later(self) -> NDArray[np.int64]:
+        """(n_pairs,) how many of the same user's pairs come after each one; only with ``place``."""
+        assert self.place is not None
+        return earlier(self.user_idx, -self.place.astype(np.int64))
+
+    def where(self, chosen: NDArray[np.bool_]) -> Pairs:
+        """Some of the pairs, in the same order."""
+        kept = Pairs.from_keys(self.keys()[chosen], self.n_users, self.n_items)
+        return kept if self.place is None else replace(kept, place=self.place[chosen])
+
     def keys(self) -> NDArray[np.int64]:
         """Ascending numbers ``user · n_items + item``, one per pair: set operations on pairs are those on keys."""
         return self.user_idx * self.n_items + self.indices
 
     def union(self, *others: Pairs) -> Pairs:
-        key = np.concatenate([self.keys(), *(other.keys() for other in others)])
-        return Pairs.from_keys(distinct(key), self.n_users, self.n_items)
+        """All pairs of some sets; in their order, if all have one. A pair that is in several has its last place."""
+        every = [self, *others]
+        key = np.concatenate([pairs.keys() for pairs in every])
+        places = [pairs.place for pairs in every if pairs.place is not None]
+        if not places or sum(map(len, places)) < len(key):
+            return Pairs.from_keys(distinct(key), self.n_users, self.n_items)
+        place = np.concatenate(places)
+        order = np.lexsort((place, key))
+        kept = order[np.append(key[order][1:] != key[order][:-1], True)] if len(key) else order
+        return replace(Pairs.from_keys(key[kept], self.n_users, self.n_items), place=place[kept])
 
     def to_scipy(self) -> scipy.sparse.csr_matrix:
         """The binary matrix R, (n_users, n_items), float32."""

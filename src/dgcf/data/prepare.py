@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dgcf.data.dataset import SPLITS, Dataset
 from dgcf.data.filters import Removed, drop_repeats, k_core
-from dgcf.data.interactions import Interactions, RatingFilter, collect
-from dgcf.data.pairs import Pairs
+from dgcf.data.interactions import Interactions, RatingFilter, TimeUse, collect
+from dgcf.data.pairs import Pairs, earlier
 from dgcf.data.readers import ReadOptions
 from dgcf.data.splits import Split, assign
 from dgcf.errors import ConfigError, DataError
@@ -31,7 +31,8 @@ class Preparation:
 
     Filters run in this order: rating, repeated pairs, k-core (``iterate_core=False``: the counts of the input decide,
     once). Then the split; None keeps the one that the source brings along (ready-made files, a column ``split``), and
-    splits at random where it brings none.
+    splits at random where it brings none. ``keep_order``: the dataset is to know the order of each user's pairs, by
+    time or, in lines ``user item item …``, by place; a split by time keeps it anyway.
     """
 
     ratings: RatingFilter = field(default_factory=RatingFilter)
@@ -39,6 +40,7 @@ class Preparation:
     item_core: int = 0
     iterate_core: bool = True
     split: Split | None = None
+    keep_order: bool = False
 
     def __post_init__(self) -> None:
         if min(self.user_core, self.item_core) < 0:
@@ -62,8 +64,14 @@ def prepare(
     if len(parts) > 1 and how.split is not None:
         raise ConfigError("the data comes in ready-made splits; drop --split, or name one file to split it anew.")
     split = how.split or Split()
-    rows = collect([given[part] for part in parts], read, how.ratings, time=split.time, split_column=how.split is None)
+    time: TimeUse = "kept" if how.keep_order else split.time
+    rows = collect([given[part] for part in parts], read, how.ratings, time=time, split_column=how.split is None)
     ready_made = len(parts) > 1 or rows.split_column
+    if split.method == "temporal" and any(opened.listed for opened in rows.sources):
+        raise DataError(
+            f"{rows.sources[0].label} lists the items of each user in an order and has no times, so that pairs of "
+            "different users cannot be compared; use --split user-temporal."
+        )
     if ready_made and (how.user_core or how.item_core):
         raise ConfigError("a k-core would change ready-made splits; filter before splitting, or drop the option.")
     names = SPLITS if rows.split_column else tuple(parts)
@@ -115,10 +123,13 @@ def assemble(
     titles: Mapping[str, str] | None,
 ) -> Dataset:
     n_users, n_items = len(rows.users), len(rows.items)
+    place = None if rows.timestamp is None else earlier(rows.user_idx, rows.timestamp)
+    key = rows.user_idx.astype(np.int64) * n_items + rows.item_idx
     splits = {}
     for number, split in enumerate(SPLITS):
         chosen = part == number
-        splits[split] = Pairs.from_indices(rows.user_idx[chosen], rows.item_idx[chosen], n_users, n_items)
+        pairs = Pairs.from_indices(rows.user_idx[chosen], rows.item_idx[chosen], n_users, n_items)
+        splits[split] = pairs if place is None else pairs.placed(key[chosen], place[chosen])
     if not len(splits["train"]):
         raise DataError(f"{name} has no training pair; give more data or another split.")
     items = rows.items.with_titles(dict(titles)) if titles else rows.items

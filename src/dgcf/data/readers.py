@@ -48,17 +48,19 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Source:
-    """A table to read: ``select`` gives ``user, item`` (text) and, if there, ``rating, timestamp, split``.
+    """A table to read: ``select`` gives ``user, item`` (text) and, if there, ``rating, timestamp, place, split``.
 
     ``label`` names it in messages; ``first_line`` is the line of the first row, where lines mean anything;
     ``header_pair`` is what the header calls user and item. ``whole_number_ids``: the format has no other ids.
-    ``split``: there is a column of that name. ``read_as`` says what was found by looking.
+    ``listed``: it has no times, but each user's items in a list, where ``place`` counts from 0. ``split``: there is a
+    column of that name. ``read_as`` says what was found by looking.
     """
 
     label: str
     select: str
     rating: bool = False
     timestamp: bool = False
+    listed: bool = False
     user_kind: IdKind = "text"
     item_kind: IdKind = "text"
     split: bool = False
@@ -223,7 +225,9 @@ def read_adjacency(path: Path, sample: sniff.Sample, options: ReadOptions) -> So
     lists = f"SELECT {fields} AS fields FROM {table} WHERE trim(c0) <> ''"
     return Source(
         label=path.name,
-        select=f"SELECT fields[1] AS user, unnest(fields[2:]) AS item FROM ({lists})",
+        select="SELECT fields[1] AS user, unnest(fields[2:]) AS item, unnest(range(len(fields) - 1)) AS place "
+        f"FROM ({lists})",
+        listed=True,
         whole_number_ids=True,
         read_as={"format": "adjacency"},
     )

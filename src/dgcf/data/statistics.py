@@ -24,7 +24,7 @@ class Statistics:
     ``train``, ``validation`` and ``test`` count the pairs of ready-made splits as given, repeats included; repeats of
     an input that was split here are dropped first, and counted as ``duplicates["input"]``. ``popularity`` is how many
     other users have the item of a pair in training, on average over each part's pairs: about the same for parts that
-    were drawn alike. An empty part has none.
+    were drawn alike. An empty part has none. ``ordered``: the order of each user's pairs is known.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Statistics:
     cold: dict[str, int]
     degrees: dict[str, dict[str, float]]
     popularity: dict[str, float | None]
+    ordered: bool
     fingerprint: str
     known_as: str | None
     warnings: tuple[str, ...]
@@ -77,6 +78,7 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         cold=cold,
         degrees={"users": _quantiles(train.user_degrees), "items": _quantiles(train.item_degrees)},
         popularity={name: _mean(others) for name, others in popular.items()},
+        ordered=dataset.order is not None,
         fingerprint=dataset.fingerprint,
         known_as=known_as,
         warnings=(),
