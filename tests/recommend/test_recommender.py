@@ -7,6 +7,7 @@ import importlib
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -281,3 +282,21 @@ def test_examples_in_docstrings_run(module: str) -> None:
     found = doctest.testmod(importlib.import_module(f"dgcf.recommend.{module}"))
     assert found.attempted > 0
     assert found.failed == 0
+
+
+def test_a_frame_with_times_may_be_fitted_to_what_is_recent() -> None:
+    """Each user begins with items of one kind and goes on with another: what is recent says what comes next."""
+    rng = np.random.default_rng(0)
+    kinds = [(0, 1) if user % 2 else (1, 0) for user in range(60)]
+    lists = [[20 * kind + item for kind in both for item in rng.choice(20, 8, replace=False)] for both in kinds]
+    rows = [(user, item, time) for user, items in enumerate(lists) for time, item in enumerate(items)]
+    frame = pd.DataFrame(rows, columns=["user", "item", "timestamp"])
+
+    def late_share(recency: float) -> float:
+        rec = Recommender("bpr-mf", dim=16, epochs=60, learning_rate=0.02, device="cpu", recency=recency)
+        found = rec.fit(frame, on="everything").recommend([str(user) for user in range(60)], k=5).to_pandas()
+        return float((found["item"].astype(int) // 20 == found["user"].astype(int) % 2).mean())
+
+    assert late_share(3.0) > late_share(0.0) + 0.15
+    with pytest.raises(DataError, match="the DataFrame has no timestamp column, so that there is no order to keep"):
+        Recommender("bpr-mf", recency=1.0).fit(frame[["user", "item"]])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
-from dgcf.data import load
+from dgcf.data import Dataset, load
 from dgcf.graph import build_propagation
 from dgcf.models import entry
 from dgcf.random import bits, uniform
@@ -20,23 +21,33 @@ from dgcf.train.device_random import device_bits, device_uniform
 from dgcf.train.sampler import Sampler
 from dgcf.train.sidebyside import SideBySide
 from dgcf.train.trainer import Trainer
+from tests.ordering import dataset_in_order
 
 gpu = pytest.mark.gpu
+
+
+@cache
+def planted() -> Dataset:
+    return dataset_in_order(load("planted"))
 
 
 @pytest.mark.parametrize("sampling", ["interaction", "user"])
 @pytest.mark.parametrize("size", [128, 3000])
 @pytest.mark.parametrize(("shared", "popularity"), [(None, 0.0), (20, 0.0), (20, 0.7)])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
+@pytest.mark.parametrize("recency", [0.0, 0.7])
 def test_an_epoch_on_a_device_is_the_samplers_epoch(
-    sampling: Literal["interaction", "user"], size: int, shared: int | None, popularity: float, device: str
+    sampling: Literal["interaction", "user"],
+    size: int,
+    shared: int | None,
+    popularity: float,
+    recency: float,
+    device: str,
 ) -> None:
     """On any device, the CPU included: whole epochs are the batches of the sampler, end to end."""
-    pairs = load("planted").train
-    samplers = [
-        Sampler(pairs, size, per_pair=2, shared=shared, popularity=popularity, seed=seed, sampling=sampling)
-        for seed in (3, 4)
-    ]
+    pairs = planted().train
+    drawn: dict[str, Any] = {"shared": shared, "popularity": popularity, "recency": recency, "sampling": sampling}
+    samplers = [Sampler(pairs, size, per_pair=2, seed=seed, **drawn) for seed in (3, 4)]
     epochs = DeviceBatches(samplers, torch.device(device))
     users, positives, negatives = (part.cpu() for part in epochs.lay_out(epochs.draw(4)))
     for lane, sampler in enumerate(samplers):
@@ -91,7 +102,7 @@ def test_batches_of_an_epoch_that_is_laid_out_are_the_samplers(size: int) -> Non
 
 
 def trainer(device: str, epochs: int = 2, model: str = "dgcf", seed: int = 1, **settings: Any) -> Trainer:
-    dataset, found = load("planted"), entry(model)
+    dataset, found = planted(), entry(model)
     config = replace(found.config, **({"message_dropout": 0.2} if hasattr(found.config, "message_dropout") else {}))
     spec = config.spec()
     propagation = None if spec is None else build_propagation(dataset.train.to_scipy(), spec).to(device=device)
@@ -120,6 +131,7 @@ LOSSES: list[dict[str, Any]] = [
     {"loss": "softmax", "negatives": 30, "popularity": 0.5},
     {"loss": "softmax-product", "negatives": 30, "l2": 0.01},
     {"loss": "bpr-hardest", "negatives": 4},
+    {"loss": "bpr-hardest", "negatives": 4, "recency": 0.7},
     {"loss": "directau"},
 ]
 

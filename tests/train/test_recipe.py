@@ -98,6 +98,7 @@ def test_the_number_of_negatives_follows_the_loss() -> None:
         ({"loss": "softmax", "popularity": -0.5}, "popularity is -0.5, expected from 0 to 2"),
         ({"popularity": 0.5}, "popularity is 0.5, but the loss bpr shares no negatives in a batch; leave it out"),
         ({"loss": "directau", "popularity": 1.0}, "popularity is 1, but the loss directau shares no negatives"),
+        ({"recency": -0.1}, "recency is -0.1, expected from 0 to 10"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"loss": "brp"}, "loss of training is 'brp', expected 'bpr', 'bpr-hardest', 'softmax', 'softmax-prod"),
         ({"readout": "sum"}, "readout of model dgcf is 'sum', expected 'mean' or 'last'"),

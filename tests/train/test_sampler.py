@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from dgcf.data.pairs import Pairs
 from dgcf.errors import DataError
 from dgcf.random import bits, uniform
+from dgcf.train.config import Sampling
 from dgcf.train.sampler import LAST, SAMPLERS, NonItems, Sampler, first_of
+from tests.ordering import in_order, later
 
 
 def pairs_of(rows: list[list[int]], n_items: int) -> Pairs:
@@ -177,12 +180,48 @@ def test_times_of_the_race_are_positive_and_finite_for_every_word(word: int) -> 
 
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
-@pytest.mark.parametrize(("shared", "popularity"), [(None, 0.0), (8, 0.0), (8, 0.5)])
-def test_a_batch_does_not_depend_on_the_batches_before_it(sampling: str, shared: int | None, popularity: float) -> None:
-    pairs = random_pairs(0)
+@pytest.mark.parametrize("recency", [0.5, 2.0])
+def test_a_positive_is_drawn_by_how_many_of_its_users_pairs_are_later(sampling: Sampling, recency: float) -> None:
+    pairs = in_order(random_pairs(1, n_users=4, n_items=12, density=0.5), times=4)
+    weights = (1.0 + np.array(later(pairs))) ** -recency
+    of_user = np.bincount(pairs.user_idx, weights, minlength=4)
+    often = pairs.user_degrees / len(pairs) if sampling == "interaction" else np.full(4, 1 / 4)
+    chance = weights / of_user[pairs.user_idx] * often[pairs.user_idx]
+    sampler = Sampler(pairs, 50, sampling=sampling, recency=recency, seed=2)
+    epochs = [[sampler.batch(e, b) for b in range(sampler.batches_per_epoch)] for e in range(1, 2001)]
+    drawn = torch.cat([batch.users * 12 + batch.positives for batches in epochs for batch in batches]).numpy()
+    found = np.searchsorted(pairs.keys(), drawn)
+    assert np.array_equal(pairs.keys()[found], drawn)
+    counts, expected = np.bincount(found, minlength=len(pairs)), chance * len(drawn)
+    assert np.abs((counts - expected) / np.sqrt(expected)).max() < 4.5
+    assert len({tuple(batches[0].positives.tolist()) for batches in epochs[:5]}) == 5
+
+
+def test_whoever_has_every_item_is_left_out_of_what_is_recent_too() -> None:
+    pairs = in_order(pairs_of([[0, 1, 2], [1], [0, 2]], 3))
+    sampler = Sampler(pairs, 400, recency=1.0)
+    assert sampler.n_pairs == 3
+    drawn = [sampler.batch(epoch, 0) for epoch in range(1, 400)]
+    counts = np.bincount(torch.cat([batch.users for batch in drawn]), minlength=3)
+    assert counts[0] == 0
+    assert abs(counts[1] / counts.sum() - 1 / 3) < 0.07
+
+
+@pytest.mark.parametrize("sampling", SAMPLERS)
+def test_what_is_recent_needs_an_order(sampling: Sampling) -> None:
+    with pytest.raises(DataError, match=r"recency is 0\.5, but the order of the pairs is not known; prepare"):
+        Sampler(random_pairs(0), 16, sampling=sampling, recency=0.5)
+
+
+@pytest.mark.parametrize("sampling", SAMPLERS)
+@pytest.mark.parametrize(
+    "drawn", [{}, {"shared": 8}, {"shared": 8, "popularity": 0.5}, {"recency": 0.5}, {"recency": 9.0}], ids=str
+)
+def test_a_batch_does_not_depend_on_the_batches_before_it(sampling: Sampling, drawn: dict[str, Any]) -> None:
+    pairs = in_order(random_pairs(0))
 
     def fresh(seed: int) -> Sampler:
-        return Sampler(pairs, 16, sampling=sampling, shared=shared, popularity=popularity, seed=seed)
+        return Sampler(pairs, 16, sampling=sampling, seed=seed, **drawn)
 
     walked = fresh(5)
     for number in range(walked.batches_per_epoch):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dgcf.data import Dataset, Pairs, load
+from dgcf.data.prepare import Preparation
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.recommend.capture import from_trained
@@ -27,8 +28,9 @@ def fit_snapshot(
     if on not in ("train", "everything"):
         raise ConfigError(f"on is {on!r}, expected 'train' or 'everything'.")
     # A slip in a setting shows before the data is read.
-    in_epochs = not resolve(rec.model, preset=rec.preset, settings=rec.settings).entry.at_once
-    dataset = load(data, titles=titles)
+    recipe = resolve(rec.model, preset=rec.preset, settings=rec.settings)
+    in_epochs = not recipe.entry.at_once
+    dataset = load(data, Preparation(keep_order=recipe.train.recency > 0), titles=titles)
     settings = dict(rec.settings)
     if on == "everything":
         if in_epochs and "epochs" not in settings and len(dataset.validation):

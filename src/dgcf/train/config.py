@@ -45,6 +45,9 @@ class TrainConfig:
     products; ``directau``."""
     sampler: Sampling = "interaction"
     """``interaction``: each training pair once an epoch; ``user``: uniform users, one positive each."""
+    recency: float = 0.0
+    """A pair with k later ones of the same user is drawn with weight ``(1 + k) ** -recency``: 0 all alike. Pairs are
+    then drawn with replacement. Needs data that knows the order (``dgcf data prepare --keep-order``)."""
     temperature: float = tuned(0.2, Between(0.05, 0.5, log=True))
     """τ of the softmax loss: the lower, the more the hardest negatives count."""
     uniformity: float = tuned(1.0, Between(0.1, 10.0, log=True))
@@ -74,6 +77,7 @@ class TrainConfig:
             raise ConfigError(
                 f"negatives is {self.negatives}, but the loss {self.loss} has none; leave it out, or change the loss."
             )
+        require_range("recency", self.recency, 0, 10)
         require_range("popularity", self.popularity, 0, 2)
         if self.popularity and not self.objective.shared:
             raise ConfigError(

@@ -29,9 +29,9 @@ class Drawn(NamedTuple):
     """What the host draws for an epoch, a row for each of s samplers.
 
     ``order``: words whose order is that of the pairs, (s, n_pairs), or of each batch's users, (s, batches, n_users); or
-    chances, (s, n), where a batch is larger than its users are many. ``positives``: (s, n) chances, for sampling by
-    user. ``negatives``: (s, n · per_pair) chances, or words (s, batches, n_items) that the shared items are
-    drawn by; or None where the device draws them itself, for which it has to know the ``epoch``.
+    chances, (s, n), where recent pairs count more, or a batch is larger than its users are many. ``positives``: (s, n)
+    chances, for sampling by user. ``negatives``: (s, n · per_pair) chances, or words (s, batches, n_items) that the
+    shared items are drawn by; or None where the device draws them itself, for which it has to know the ``epoch``.
     """
 
     order: NDArray[np.int64] | NDArray[np.float64]
@@ -50,6 +50,7 @@ class DeviceBatches:
         arrays = (sampler.pair_user, sampler.pair_item, non_items.count, non_items.keys, non_items.indptr)
         self.user, self.item, self.count, self.keys, self.indptr = (self._there(array) for array in arrays)
         self.weights = None if sampler.weights is None else sampler.weights.to(device)
+        self.ends = None if sampler.ends is None else self._there(sampler.ends)
         if sampler.sampling == "user":
             self.users, self.degrees = self._there(sampler.users), self._there(pairs.user_degrees)
             self.items = self._there(pairs.indices.astype(np.int64))
@@ -60,7 +61,9 @@ class DeviceBatches:
         first, sizes = epoch * sampler.batches_per_epoch, sampler.batch_sizes
         positives = np.empty((len(self.seeds), 0))
         order: NDArray[np.int64] | NDArray[np.float64]
-        if sampler.sampling == "interaction":
+        if sampler.sampling == "interaction" and sampler.ends is not None:
+            order = np.stack([uniform(seed, "recent", sampler.n_pairs, epoch) for seed in self.seeds])
+        elif sampler.sampling == "interaction":
             words = np.stack([bits(seed, "shuffle", sampler.n_pairs, epoch) for seed in self.seeds])
             order = in_order(words)
         else:
@@ -81,7 +84,11 @@ class DeviceBatches:
         sampler = self.sampler
         order = self._there(drawn.order)
         if sampler.sampling == "interaction":
-            order = torch.sort(order, dim=-1, stable=True).indices
+            if self.ends is None:
+                order = torch.sort(order, dim=-1, stable=True).indices
+            else:
+                order = torch.searchsorted(self.ends, order * sampler.n_pairs, right=True)
+                order = order.clamp_(max=sampler.n_pairs - 1)
             users, positives = self.user[order], self.item[order]
         else:
             if order.ndim == 3:
@@ -89,8 +96,14 @@ class DeviceBatches:
             else:
                 order = (order * len(self.users)).long()
             users = self.users[order]
-            place = (self._there(drawn.positives) * self.degrees[users]).long()
-            positives = self.items[self.indptr[users] + place]
+            first, degree = self.indptr[users], self.degrees[users]
+            chance = self._there(drawn.positives) * degree
+            if self.ends is None:
+                place = chance.long()
+            else:
+                place = torch.searchsorted(self.ends, first + chance, right=True) - first
+                place = torch.minimum(place.clamp_(min=0), degree - 1)
+            positives = self.items[first + place]
         chance = self._own_chances(drawn.epoch) if drawn.negatives is None else self._there(drawn.negatives)
         if sampler.shared is not None:
             return users, positives, first_of(chance, self.weights, sampler.shared)

@@ -82,6 +82,9 @@ class Sampler:
     ``shared`` asks for that many distinct negatives for the whole batch in place of ``per_pair`` for each pair, drawn
     with weight ``d ** popularity``, d the training pairs of an item: 0 draws all items alike, 1 the next one as the
     positive of a random pair would be. Items without pairs come last, unless ``popularity`` is 0.
+    With ``recency`` r, a pair counts ``(1 + k) ** -r`` where its user has k later ones: an epoch of ``interaction``
+    then has as many pairs as before, drawn with replacement, every user as often as before on average; a user's
+    positive in ``user`` is drawn likewise.
     A user who has every item has no negative: such users are left out, and ``skipped_users`` says how many.
     """
 
@@ -94,6 +97,7 @@ class Sampler:
         per_pair: int = 1,
         shared: int | None = None,
         popularity: float = 0.0,
+        recency: float = 0.0,
         seed: int = 0,
     ) -> None:
         self.pairs, self.batch_size, self.sampling, self.seed = pairs, batch_size, sampling, seed
@@ -112,6 +116,10 @@ class Sampler:
         kept = slice(None) if self.skipped_users == 0 else ~full[pair_user]
         self.pair_user: Ints = pair_user[kept]
         self.pair_item: Ints = pairs.indices[kept].astype(np.int64)
+        self.ends: NDArray[np.float64] | None = None
+        if recency:
+            weights = _recent(pairs, recency)
+            self.ends = np.cumsum(weights[kept] if sampling == "interaction" else weights)
         self._order: tuple[int, Ints] | None = None
 
     @property
@@ -149,9 +157,16 @@ class Sampler:
 
     def _shuffled(self, epoch: int, number: int) -> tuple[Ints, Ints]:
         if self._order is None or self._order[0] != epoch:
-            self._order = epoch, permutation(self.seed, "shuffle", self.n_pairs, epoch)
+            self._order = epoch, self._drawn(epoch)
         chosen = self._order[1][number * self.batch_size : (number + 1) * self.batch_size]
         return self.pair_user[chosen], self.pair_item[chosen]
+
+    def _drawn(self, epoch: int) -> Ints:
+        """(n_pairs,) the numbers of an epoch's pairs, in the order in which they come."""
+        if self.ends is None:
+            return permutation(self.seed, "shuffle", self.n_pairs, epoch)
+        at = uniform(self.seed, "recent", self.n_pairs, epoch) * self.n_pairs
+        return np.minimum(np.searchsorted(self.ends, at, side="right"), self.n_pairs - 1)
 
     def _by_user(self, position: int) -> tuple[Ints, Ints]:
         n = len(self.users)
@@ -160,8 +175,14 @@ class Sampler:
         else:
             chosen = (uniform(self.seed, "users", self.batch_size, position) * n).astype(np.int64)
         users = self.users[chosen]
-        place = uniform(self.seed, "positives", len(users), position) * self.pairs.user_degrees[users]
-        return users, self.pairs.indices[self.pairs.indptr[users] + place.astype(np.int64)].astype(np.int64)
+        first, degree = self.pairs.indptr[users], self.pairs.user_degrees[users]
+        chance = uniform(self.seed, "positives", len(users), position) * degree
+        if self.ends is None:
+            place = chance.astype(np.int64)
+        else:
+            place = np.searchsorted(self.ends, first + chance, side="right") - first
+            place = np.clip(place, 0, degree - 1)  # sums are rounded, and a user's end may be at another's beginning
+        return users, self.pairs.indices[first + place].astype(np.int64)
 
     def shared_negatives(self, position: int) -> Ints:
         """The distinct items that a batch shares, ascending; without weights every set is as likely as any other."""
@@ -181,6 +202,18 @@ class Sampler:
         hits = np.zeros((len(users), len(negatives)), dtype=np.bool_)
         hits[np.repeat(np.arange(len(users)), lengths)[owned >= 0], owned[owned >= 0]] = True
         return hits
+
+
+def _recent(pairs: Pairs, recency: float) -> NDArray[np.float64]:
+    """(n_pairs,) how much each pair counts when positives are drawn: 1 on average for every user."""
+    if pairs.place is None:
+        raise DataError(
+            f"recency is {recency:g}, but the order of the pairs is not known; prepare the data with "
+            "`dgcf data prepare --keep-order`, or leave recency out."
+        )
+    weights = (1.0 + pairs.later()) ** -recency
+    totals = np.bincount(pairs.user_idx, weights, minlength=pairs.n_users)
+    return np.asarray(weights * (pairs.user_degrees / np.where(totals > 0, totals, 1.0))[pairs.user_idx])
 
 
 def _weights(degrees: Ints, popularity: float) -> NDArray[np.float64]:

@@ -305,6 +305,7 @@ def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
         per_pair=1 if shared else config.n_negatives,
         shared=config.n_negatives if shared else None,
         popularity=config.popularity,
+        recency=config.recency,
         seed=seed,
     )
 
