@@ -24,13 +24,14 @@ from dgcf.experiments.reproduce.__main__ import main
 from dgcf.experiments.reproduce.plan import Book
 from dgcf.experiments.reproduce.running import Desk
 from dgcf.experiments.reproduce.smoothness import one_side, smoothness
-from dgcf.experiments.reproduce.sources import carved, obtain, resplit
+from dgcf.experiments.reproduce.sources import carved, obtain, ordered, resplit
 from dgcf.experiments.reproduce.store import Store
 from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.oscillation import oscillation
 from dgcf.train import train
 from tests.conftest import PROJECT, data_home
 from tests.experiments.reproducing import QUICK, Place, place
+from tests.ordering import dataset_in_order
 
 LONG = f"""
 title = "Long enough to be killed in"
@@ -443,6 +444,41 @@ def test_a_carved_validation_part_comes_out_of_train_alone() -> None:
     assert 0 < len(found.validation) == len(here.train) - len(found.train)
     with pytest.raises(DataError, match="have not the same users and items"):
         carved(here, load("checkerboard"))
+
+
+def test_an_order_comes_from_a_dataset_with_the_same_pairs() -> None:
+    whole = dataset_in_order(load("planted"))
+    here = resplit(whole, 3)
+    assert here.order is None
+    found = ordered(here, whole)
+    assert found.fingerprint == here.fingerprint
+    assert found.train.union(found.validation, found.test).place is not None
+    known = whole.train.union(whole.validation, whole.test)
+    for part in (found.train, found.validation, found.test):
+        at = np.searchsorted(known.keys(), part.keys())
+        assert part.place is not None
+        assert known.place is not None
+        assert np.array_equal(part.place, known.place[at])
+    cut = carved(found, resplit(whole, 4))
+    assert cut.train.union(cut.validation).later().tolist() == found.train.later().tolist()
+    with pytest.raises(DataError, match="knows no order of its pairs; name another dataset as order_of"):
+        ordered(whole, here)
+    with pytest.raises(DataError, match="name another dataset as order_of"):
+        ordered(here, load("checkerboard"))
+
+
+@pytest.mark.data("lightgcn/gowalla")
+@pytest.mark.data("deoscirec/gowalla")
+def test_lightgcns_split_is_in_the_order_of_the_authors_files() -> None:
+    sources = Book.read(PROJECT / "recipes").sources
+    with_order, without = obtain(sources["lightgcn-gowalla-ordered-whole"], 0), load("lightgcn/gowalla")
+    assert with_order.fingerprint == without.fingerprint
+    assert without.order is None
+    train, test = with_order.train, with_order.test
+    assert train.place is not None
+    assert test.place is not None
+    last, first = np.maximum.reduceat(train.place, train.indptr[:-1]), np.minimum.reduceat(test.place, test.indptr[:-1])
+    assert (last < first).all()
 
 
 def test_another_seed_is_another_split_of_the_same_pairs() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dgcf.config import read_toml
-from dgcf.data.dataset import Dataset
+from dgcf.data.dataset import SPLITS, Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.experiments.reproduce.checking import COUNT, COUNT_OR_NONE, WORD, WORDS, require_kinds
@@ -23,6 +23,7 @@ ENTRIES = {
     "fingerprints": WORDS,
     "splits": COUNT_OR_NONE,
     "validation_of": WORD,
+    "order_of": WORD,
     "settings_of": WORD,
 }
 """What a dataset may have, each with its kind; the first five it must have."""
@@ -36,7 +37,8 @@ class Source:
     ``name`` is also its folder of tuned settings in ``recipes``, ``family`` its name in the paper's tables; ``seeds``
     how often a model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20 within each user, by that
     many seeds, and a training with seed s is on split s. ``validation_of`` names a known dataset: the training pairs
-    that are validation pairs there become the validation part. ``settings_of`` names the dataset whose trials decide
+    that are validation pairs there become the validation part. ``order_of`` names one with all of its pairs, and with
+    the order that it has lost itself. ``settings_of`` names the dataset whose trials decide
     for this one too, which has no validation part itself: it is trained for as many epochs as were best there.
     """
 
@@ -48,12 +50,13 @@ class Source:
     fingerprints: tuple[str, ...]
     splits: int = 0
     validation_of: str = ""
+    order_of: str = ""
     settings_of: str = ""
 
     @property
     def made_here(self) -> bool:
         """Whether its parts are not those of the known dataset, so that the reproduction alone has it."""
-        return bool(self.splits or self.validation_of)
+        return bool(self.splits or self.validation_of or self.order_of)
 
     def variant(self, seed: int) -> int:
         """Which of the splits a seed trains on: its own, or the only one."""
@@ -128,6 +131,8 @@ def make(source: Source, variant: int) -> Dataset:
     dataset = load(source.known)
     if source.splits:
         dataset = resplit(dataset, variant)
+    if source.order_of:
+        dataset = ordered(dataset, load(source.order_of))
     if source.validation_of:
         dataset = carved(dataset, load(source.validation_of))
     return dataset
@@ -142,18 +147,28 @@ def resplit(dataset: Dataset, seed: int) -> Dataset:
 
 def carved(dataset: Dataset, other: Dataset) -> Dataset:
     """The training pairs that are validation pairs of ``other`` become the validation part; test stays as it is."""
+    _require_alike(dataset, other, "validation_of")
+    chosen = np.isin(dataset.train.keys(), other.validation.keys())
+    return replace(dataset, train=dataset.train.where(~chosen), validation=dataset.train.where(chosen))
+
+
+def ordered(dataset: Dataset, other: Dataset) -> Dataset:
+    """The same dataset with each user's pairs in the order that they have in ``other``."""
+    _require_alike(dataset, other, "order_of")
+    every = other.train.union(other.validation, other.test)
+    if every.place is None:
+        raise DataError(f"{other.name} knows no order of its pairs; name another dataset as order_of.")
+    key, place = every.keys(), every.place
+    train, validation, test = (dataset.split(name).placed(key, place) for name in SPLITS)
+    return replace(dataset, train=train, validation=validation, test=test)
+
+
+def _require_alike(dataset: Dataset, other: Dataset, entry: str) -> None:
     if (dataset.users, dataset.items) != (other.users, other.items):
         raise DataError(
-            f"{dataset.name} and {other.name} have not the same users and items, so that one cannot have the "
-            "validation pairs of the other; name another dataset as validation_of."
+            f"{dataset.name} and {other.name} have not the same users and items, so that one cannot have what the "
+            f"other knows of its pairs; name another dataset as {entry}."
         )
-    pairs = dataset.train
-    chosen = np.isin(pairs.keys(), other.validation.keys())
-    train, validation = (
-        Pairs.from_indices(pairs.user_idx[part], pairs.indices[part], pairs.n_users, pairs.n_items)
-        for part in (~chosen, chosen)
-    )
-    return replace(dataset, train=train, validation=validation)
 
 
 def _parts(dataset: Dataset, pairs: Pairs, ratios: tuple[float, float, float], seed: int) -> list[Pairs]:
