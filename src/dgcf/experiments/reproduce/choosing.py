@@ -136,9 +136,10 @@ def _found(decision: Decision, winner: Candidate) -> list[str]:
     prints = ", ".join(dict.fromkeys(decision.source.fingerprint(seed)[:12] for seed in seeds))
     mean = "" if len(seeds) == 1 else "mean "
     epochs, drawn = (", ".join(map(str, numbers)) for numbers in (winner.epochs, seeds))
-    tried = f"{len(decision.candidates)} candidates of `dgcf reproduce tuning`"
+    tried = len(decision.candidates)
+    which = "The only candidate" if tried == 1 else f"The best of {tried} candidates"
     return [
-        f"The best of {tried} on {decision.source.name} ({prints}):",
+        f"{which} of `dgcf reproduce tuning` on {decision.source.name} ({prints}):",
         f"{mean}validation {winner.recipe.train.metric} {winner.value:.6f} at epoch {epochs}, seed {drawn}.",
     ]
 
