@@ -232,3 +232,27 @@ def test_a_run_folder_has_one_process_at_a_time(refused: Any, tmp_path: Path) ->
     finally:
         process.kill()
         process.wait()
+
+
+def test_what_is_recent_is_taken_from_a_table_with_times_and_refused_without_an_order(
+    data: Path, tmp_path: Path
+) -> None:
+    rows = [f"{user},{item},{item % 5}" for user in range(12) for item in range(user % 4, 20, 2)]
+    (tmp_path / "timed.csv").write_text("\n".join(["user,item,timestamp", *rows, ""]))
+    (tmp_path / "plain.csv").write_text("\n".join(["user,item", *(row.rsplit(",", 1)[0] for row in rows), ""]))
+    recent = (*QUICK, "--set", "recency=1", "--set", "epochs=2", "--out", tmp_path / "run")
+    for source, sentence in (
+        (tmp_path / "plain.csv", "plain.csv has no timestamp column, so that there is no order to keep"),
+        (data, "planted does not know the order of its pairs, so that there is none to keep"),
+    ):
+        assert sentence in refusal("train", source, *recent)
+        assert not (tmp_path / "run").exists()
+    assert invoke("train", tmp_path / "timed.csv", *recent)["settings"]["recency"] == 1.0
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert len(about["dataset"]["order"]) == 64
+    assert invoke("train", "--resume", tmp_path / "run", "--device", "cpu")["epochs"] == 2
+    assert invoke("evaluate", tmp_path / "run", "--device", "cpu")["users_evaluated"] > 0
+    shuffled = [row[:-1] + str((int(row[-1]) * 2) % 5) for row in rows]
+    (tmp_path / "timed.csv").write_text("\n".join(["user,item,timestamp", *shuffled, ""]))
+    said = refusal("train", "--resume", tmp_path / "run", "--device", "cpu")
+    assert "the order of each user's pairs is another one now" in said

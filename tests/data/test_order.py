@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgcf.data import Dataset, load
+from dgcf.data.convert import convert
 from dgcf.data.dataset import SPLITS
 from dgcf.data.interactions import RatingFilter
 from dgcf.data.prepare import Preparation, prepare
@@ -190,7 +191,7 @@ def test_where_there_is_no_order_to_keep_that_is_said(tmp_path: Path) -> None:
         (tmp_path / "odd.csv", KEPT, "line 3 of odd.csv has a timestamp that is neither a number nor a date"),
         (tmp_path / "units.csv", KEPT, "which look like different units"),
         (lists, Preparation(split=Split("temporal"), keep_order=True), "use --split user-temporal"),
-        (lists, Preparation(split=Split("user-temporal")), "lists.txt has no timestamp column"),
+        (lists, Preparation(split=Split("user-temporal")), "to take the order of its lists for one, add --keep-order"),
     ):
         with pytest.raises(DataError) as caught:
             prepare(source, how, LISTS if source is lists else None)
@@ -240,3 +241,40 @@ def test_the_authors_gowalla_is_in_the_order_of_its_lists() -> None:
     assert all((p.user_degrees > 0).all() for p in map(made.split, SPLITS))
     assert (ends[0] < np.minimum.reduceat(made.validation.place, made.validation.indptr[:-1])).all()
     assert (ends[1] < np.minimum.reduceat(made.test.place, made.test.indptr[:-1])).all()
+
+
+def test_sorted_lists_are_doubted(tmp_path: Path) -> None:
+    by_id = {user: sorted((7 * user + 3 * at) % 40 for at in range(6)) for user in range(9)}
+    chosen = {user: items[::-1] if user == 4 else items for user, items in by_id.items()}
+    for lists, doubted in ((by_id, True), (chosen, False)):
+        notes = load(write_lists(tmp_path / "lists.txt", lists), KEPT, LISTS).record["notes"]
+        assert [note for note in notes if "by ascending id" in note] == notes
+        assert len(notes) == doubted
+    assert load(write_lists(tmp_path / "few.txt", {0: [1, 2, 3]}), KEPT, LISTS).record["notes"] == []
+
+
+@given(st.dictionaries(st.integers(0, 30), st.permutations(range(9)), min_size=1, max_size=6))
+def test_adjacency_lines_keep_the_order_of_each_part(
+    tmp_path_factory: pytest.TempPathFactory, lists: dict[int, list[int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("lists")
+    how = Preparation(split=Split("user-temporal", (0.5, 0.2, 0.3)), keep_order=True)
+    made = load(write_lists(folder / "a.txt", lists), how, LISTS)
+    convert(made, folder / "again", "adjacency")
+    again = load(folder / "again", KEPT, LISTS)
+    assert all_places(again) == all_places(made)
+    assert (again.fingerprint, again.order) == (made.fingerprint, made.order)
+
+
+def test_what_is_ready_is_not_filtered_split_or_ordered_again(tmp_path: Path) -> None:
+    frame = frame_of([(user, item, item) for user in range(5) for item in range(6)])
+    prepare(frame, KEPT).save(tmp_path / "kept")
+    prepare(frame).save(tmp_path / "plain")
+    assert load(tmp_path / "kept", KEPT).order == prepare(frame, KEPT).order
+    assert load(tmp_path / "plain", Preparation()).order is None
+    with pytest.raises(DataError, match="does not know the order of its pairs, so that there is none to keep"):
+        load(tmp_path / "plain", KEPT)
+    for how in (Preparation(user_core=2), Preparation(split=Split("none")), Preparation(ratings=RatingFilter(4))):
+        for source in (tmp_path / "kept", prepare(frame), "planted"):
+            with pytest.raises(ConfigError, match="is filtered and split already, and is not done so again"):
+                load(source, how)

@@ -23,6 +23,7 @@ from dgcf.evaluate.significance import averaged, compare, users_and_seeds_test
 from dgcf.experiments.compare import Measure, Plan, find_run, labels, metric_names, plans, ready, standings
 from dgcf.models.catalog import CATALOG
 from dgcf.train import Observer, Run, resolve, train
+from tests.ordering import dataset_in_order
 
 QUICK = ("epochs=4", "evaluate_every=2", "dim=8", "batch_size=256", "learning_rate=0.02")
 
@@ -115,6 +116,12 @@ def test_what_cannot_be_planned_is_refused(
     with pytest.raises(ConfigError) as problem:
         plans(models, dataset, **more)
     assert sentence in str(problem.value)
+
+
+def test_what_is_recent_needs_an_order_before_anything_is_trained(dataset: Dataset) -> None:
+    with pytest.raises(DataError, match="the order of the pairs is not known"):
+        plans(("ease", "bpr-mf"), dataset, settings=["recency=1"])
+    assert len(plans(("ease", "bpr-mf"), dataset_in_order(dataset), settings=["recency=1"])) == 2
 
 
 def test_metrics_are_checked_before_anything_is_trained() -> None:

@@ -24,7 +24,7 @@ from dgcf.experiments.reproduce.__main__ import main
 from dgcf.experiments.reproduce.plan import Book
 from dgcf.experiments.reproduce.running import Desk
 from dgcf.experiments.reproduce.smoothness import one_side, smoothness
-from dgcf.experiments.reproduce.sources import carved, obtain, ordered, resplit
+from dgcf.experiments.reproduce.sources import Source, carved, obtain, ordered, resplit
 from dgcf.experiments.reproduce.store import Store
 from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.oscillation import oscillation
@@ -246,6 +246,17 @@ def test_other_data_than_the_recipes_expect_is_refused(small: Place) -> None:
 
 
 @pytest.mark.data("movielens/ml-100k")
+def test_another_order_than_the_recipe_says_is_refused(tmp_path: Path) -> None:
+    dataset = dataset_in_order(load("planted"))
+    source = Source("small", "Small", "planted", "small", 1, (dataset.fingerprint,), order=dataset.order or "")
+    dataset.save(tmp_path / "small")
+    assert obtain(source, 0, tmp_path).order == dataset.order
+    for other in (dataset_in_order(load("planted"), seed=1), load("planted")):
+        other.save(tmp_path / "small", overwrite=True)
+        with pytest.raises(DataError, match="it is in another order; prepare it again with"):
+            obtain(source, 0, tmp_path)
+
+
 def test_a_recipe_with_a_wrong_fingerprint_is_to_be_corrected() -> None:
     source = Book.read(PROJECT / "recipes").sources["ml-100k-779"]
     with pytest.raises(DataError, match="it is other data; correct the recipe"):

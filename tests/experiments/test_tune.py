@@ -22,7 +22,7 @@ import torch
 from dgcf.config import Between, OneOf, read_toml
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
-from dgcf.errors import ConfigError
+from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.search import search_for
 from dgcf.experiments.study import Row
@@ -31,6 +31,7 @@ from dgcf.models import limits
 from dgcf.random import permutation, uniform
 from dgcf.train import EpochReport, resolve, train
 from tests.experiments.killable_study import SETTINGS, small_search
+from tests.ordering import dataset_in_order
 from tests.train.planted_tastes import planted_tastes
 
 TRIALS = 13
@@ -270,6 +271,22 @@ def test_a_study_of_something_else_is_refused(
     with pytest.raises(ConfigError, match="is the study of something else") as refusal:
         tune(search_for(given, out=whole.search.path, **words), trials=20, device="cpu")
     assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "how", [{"search": {"recency": Between(0.0, 2.0)}}, {"settings": {**SETTINGS, "recency": 1.0}}]
+)
+def test_what_is_recent_needs_an_order_and_always_the_same(
+    dataset: Dataset, tmp_path: Path, how: dict[str, Any]
+) -> None:
+    one, other = (dataset_in_order(dataset, seed) for seed in (0, 1))
+    words: dict[str, Any] = {"preset": "plain", "settings": SETTINGS, "seed": 3, "out": tmp_path / "study", **how}
+    with pytest.raises(DataError, match="does not know the order of its pairs; prepare it with"):
+        search_for(dataset, "bpr-mf", **words)
+    assert not (tmp_path / "study").exists()
+    tune(search_for(one, "bpr-mf", **words), trials=1, device="cpu")
+    with pytest.raises(ConfigError, match="the order of each user's pairs is another one now, or lost"):
+        tune(search_for(other, "bpr-mf", **words), trials=1, device="cpu")
 
 
 def test_a_setting_that_came_after_a_study_is_no_change_at_its_default(

@@ -18,6 +18,7 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.train import Observer, Recipe, Run, Trained, Trainer, build, load, resolve, train
 from dgcf.train.checkpoint import Checkpoint
+from tests.ordering import dataset_in_order
 from tests.train.planted_tastes import planted_tastes, validation_of
 
 SETTINGS: dict[str, Any] = {
@@ -126,10 +127,11 @@ def test_resuming_after_any_step_ends_in_the_same_bytes(
 
 
 @pytest.mark.parametrize("batches", [2, 9])
-def test_resuming_with_shared_negatives_by_popularity_ends_in_the_same_bytes(
-    batches: int, dataset: Dataset, tmp_path: Path
+@pytest.mark.parametrize("drawn", [{"loss": "softmax", "negatives": 8, "popularity": 0.5}, {"recency": 0.8}], ids=str)
+def test_resuming_with_other_draws_ends_in_the_same_bytes(
+    batches: int, drawn: dict[str, Any], dataset: Dataset, tmp_path: Path
 ) -> None:
-    recipe = recipe_for(loss="softmax", negatives=8, popularity=0.5)
+    dataset, recipe = dataset_in_order(dataset), recipe_for(**drawn)
     whole, killed = (Run.create(tmp_path / name, dataset, recipe, seed=3, device="cpu") for name in ("whole", "killed"))
     fit(dataset, whole)
     killed.autosave = 0.0
@@ -192,6 +194,23 @@ def test_a_changed_dataset_setting_or_seed_is_refused_by_name(run: Run, dataset:
         with pytest.raises(ConfigError, match=message) as caught:
             run.refuse_changes(*given)
         assert "\n" not in str(caught.value)
+
+
+def test_the_order_of_the_pairs_counts_where_it_is_drawn_by(dataset: Dataset, tmp_path: Path) -> None:
+    one, other = (dataset_in_order(dataset, seed) for seed in (0, 1))
+    recent = recipe_for(recency=0.5)
+    run = Run.create(tmp_path / "run", one, recent, seed=3, device="cpu")
+    run.refuse_changes(one, recent, seed=3)
+    for changed in (other, dataset):
+        run.refuse_changes(changed)  # what it recommends is the same
+        with pytest.raises(ConfigError, match="the order of each user's pairs is another one now, or lost"):
+            run.refuse_changes(changed, recent, seed=3)
+    plain = Run.create(tmp_path / "plain", one, recipe_for(), seed=3, device="cpu")
+    for changed in (one, other, dataset):
+        plain.refuse_changes(changed, recipe_for(), seed=3)
+    with pytest.raises(DataError, match="the order of the pairs is not known"):
+        Run.create(tmp_path / "none", dataset, recent, seed=3, device="cpu")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_setting_that_came_after_the_run_is_no_change_at_its_default(run: Run, dataset: Dataset) -> None:

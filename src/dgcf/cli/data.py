@@ -278,5 +278,8 @@ def convert_dataset(
     if target.exists() and Path(data).exists() and target.samefile(data):
         raise ConfigError(f"{target} is the very file to convert; write to another name.")
     with progress(f"converting {data}"):
-        result = convert(load(data, read=read, say=say), target, to, overwrite=overwrite)
+        dataset = load(data, read=read, say=say)
+        result = convert(dataset, target, to, overwrite=overwrite)
+    if dataset.order is not None and result["format"] != "adjacency":
+        say("the order of each user's pairs is not written; adjacency lines keep it.")
     emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True, markup=False))

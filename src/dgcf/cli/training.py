@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from rich.table import Table
 
 from dgcf.cli.terminal import err, out, progress, say
 from dgcf.data import Dataset, load
+from dgcf.data.prepare import Preparation
 from dgcf.errors import ConfigError, DgcfError, did_you_mean
 from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.evaluate.metrics import parse_metric
@@ -38,9 +39,10 @@ from dgcf.train.observer import Several
 from dgcf.train.track import refuse_unknown_trackers, tracked
 
 
-def _load(source: str) -> Dataset:
+def _load(source: str, settings: Mapping[str, Any]) -> Dataset:
+    """Of a file that is prepared on the way, the order is kept where it is needed."""
     with progress(f"reading {source}"):
-        return load(source, say=say)
+        return load(source, Preparation(keep_order=bool(settings.get("recency"))), say=say)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def start(
     how: How,
 ) -> list[dict[str, Any]]:
     """Train ``seeds[1]`` new runs with the seeds from ``seeds[0]`` on."""
-    dataset = _load(data)
+    dataset = _load(data, given)
     recipe = resolve(model, dataset=dataset.name, preset=preset, settings=given)
     source = str(Path(data).resolve()) if Path(data).exists() else data
     place = str(pick_device(how.device))
@@ -102,7 +104,7 @@ def resume(
 ) -> dict[str, Any]:
     """Go on with a run as it began; what is said again must be what was said then."""
     run = Run.open(folder)
-    dataset = _load(data or run.about["dataset"]["source"])
+    dataset = _load(data or run.about["dataset"]["source"], run.about["settings"])
     same = model in (None, run.about["model"]) and preset in (None, run.about["preset"])
     wanted = resolve(
         model or run.about["model"],

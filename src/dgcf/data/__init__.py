@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import Vocabulary
-from dgcf.errors import DataError
+from dgcf.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from dgcf.data.catalog import Say
@@ -31,18 +32,18 @@ def load(
 
     ``source``: a dataset, the folder of a prepared one, a folder with a ready-made split, a known name
     (``dgcf data list``), a file, a glob, a frame or a matrix. What is not split yet is filtered and split as
-    ``preparation`` says.
+    ``preparation`` says; what is ready already cannot be, and says so.
     """
     if isinstance(source, Dataset):
-        return source
+        return _as_asked(source, preparation)
     if isinstance(source, (str, Path)):
         path = Path(source).expanduser()
         if (path / "dataset.json").is_file():
-            return Dataset.load(path)
+            return _as_asked(Dataset.load(path), preparation)
         if not path.exists() and _may_be_name(str(source)):
             from dgcf.data.catalog import load_known
 
-            return load_known(str(source), say)
+            return _as_asked(load_known(str(source), say), preparation)
     # Table engine and readers are imported only where a source has to be read: a prepared dataset needs NumPy alone.
     from dgcf.data.prepare import prepare, split_files
 
@@ -61,6 +62,23 @@ def load(
             name=path.name,
         )
     return prepare(source, preparation, read, titles=titles)
+
+
+def _as_asked(dataset: Dataset, preparation: Preparation | None) -> Dataset:
+    """A dataset that was filtered and split before, unless something else is asked of it."""
+    if preparation is None:
+        return dataset
+    if replace(preparation, keep_order=False) != type(preparation)():
+        raise ConfigError(
+            f"{dataset.name} is filtered and split already, and is not done so again; name the file that it was made "
+            "from, or drop the filters and the split."
+        )
+    if preparation.keep_order and dataset.order is None:
+        raise DataError(
+            f"{dataset.name} does not know the order of its pairs, so that there is none to keep; name a file with "
+            "times or lists that it was made from, or leave --keep-order and recency out."
+        )
+    return dataset
 
 
 def _may_be_name(source: str) -> bool:

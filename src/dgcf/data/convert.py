@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dgcf.data.dataset import SPLITS, Dataset
+from dgcf.data.pairs import Pairs
 from dgcf.data.readers import quoted_text
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import whole_file, whole_folder
@@ -84,6 +85,14 @@ def _write_parquet(dataset: Dataset, target: Path, overwrite: bool) -> None:
         )
 
 
+def _listed(pairs: Pairs, user: int) -> list[int]:
+    """The items of a user, in their order where one is known."""
+    own: list[int] = pairs[user].tolist()
+    if pairs.place is None:
+        return own
+    return [own[at] for at in np.argsort(pairs.place[pairs.indptr[user] : pairs.indptr[user + 1]], kind="stable")]
+
+
 def _write_adjacency(dataset: Dataset, target: Path, overwrite: bool) -> None:
     """Lines of whole numbers: ids that are none are replaced by indices, and listed in user_list and item_list."""
     plain = all(text.isdecimal() for text in (*dataset.users.texts, *dataset.items.texts))
@@ -94,7 +103,7 @@ def _write_adjacency(dataset: Dataset, target: Path, overwrite: bool) -> None:
             pairs = dataset.split(split)
             with (beside / f"{split}.txt").open("w") as file:
                 for user in np.flatnonzero(pairs.user_degrees).tolist():
-                    file.write(" ".join([users[user], *(items[item] for item in pairs[user].tolist())]) + "\n")
+                    file.write(" ".join([users[user], *(items[item] for item in _listed(pairs, user))]) + "\n")
             if not len(pairs):
                 (beside / f"{split}.txt").unlink()
         for name, ids, texts in (("user", users, dataset.users.texts), ("item", items, dataset.items.texts)):

@@ -150,7 +150,7 @@ def _timed_by_place(source: Source, part: int) -> Source:
     if not source.listed:
         raise DataError(
             f"{source.label} has no timestamp column, so that there is no order to keep; name it with --timestamp-col, "
-            "or drop --keep-order."
+            "or leave --keep-order and recency out."
         )
     return replace(
         source, select=f"SELECT *, place + {part * APART!r} AS timestamp FROM ({source.select})", timestamp=True
@@ -188,8 +188,10 @@ def _stage(
         if ratings and not source.rating:
             raise DataError(f"{source.label} has no rating column to filter by; name it with --rating-col.")
         if timed and not source.timestamp:
+            todo = "to take the order of its lists for one, add --keep-order" if source.listed else ""
             raise DataError(
-                f"{source.label} has no timestamp column, which this split needs; name it with --timestamp-col."
+                f"{source.label} has no timestamp column, which this split needs; "
+                f"{todo or 'name it with --timestamp-col'}."
             )
     # A rating that cannot be compared must not slip through the filter: neither true nor false is kept, and refused.
     where = f"WHERE ({ratings.condition()}) IS NOT FALSE" if ratings else ""

@@ -25,6 +25,10 @@ _SPLIT_STEMS = {
 }
 
 
+SORTED = 20
+"""From so many steps in lists on it is no chance if all go up."""
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Everything that decides what becomes of a source, apart from how it is read.
@@ -93,7 +97,22 @@ def prepare(
         record["split"] = split.to_dict()
         if split.method == "leave-k-out" and rows.timestamp is None:
             record["notes"].append("no time is known, so the pairs that leave-k-out leaves out are drawn at random.")
+    if _sorted_lists(rows):
+        record["notes"].append(
+            "every list to train on has its items by ascending id, which is hardly the order in which they were chosen."
+        )
     return assemble(rows, part, name or _name_of(source), repeats, record, titles)
+
+
+def _sorted_lists(rows: Interactions) -> bool:
+    """Whether all lists of the first file, which is trained on, are sorted by item, and not by chance."""
+    if rows.timestamp is None or not rows.sources[0].listed:
+        return False
+    order = np.lexsort((rows.timestamp, rows.user_idx))
+    order = order[rows.part[order] == 0]
+    user, item = rows.user_idx[order], rows.item_idx[order]
+    steps = user[1:] == user[:-1]
+    return bool(np.count_nonzero(steps) >= SORTED and (item[1:] > item[:-1])[steps].all())
 
 
 def _filtered(

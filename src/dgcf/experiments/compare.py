@@ -24,6 +24,7 @@ from dgcf.experiments.standings import Standing, Standings, standing, with_compa
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.train import Each, Observer, Recipe, Run, groups, load, pick_device, resolve, train_many
 from dgcf.train.recipe import TRAIN_KEYS
+from dgcf.train.sampler import require_order
 
 Say = Callable[[str], None]
 
@@ -69,6 +70,7 @@ def plans(
             **alone[name],
         }
         recipe = resolve(name, dataset=dataset.name, preset=file.get("preset", preset), settings=given)
+        require_order(dataset.train, recipe.train.recency)
         found.append(Plan(recipe, tuple(seeds) if recipe.entry.seeded else tuple(seeds[:1])))
     return found
 

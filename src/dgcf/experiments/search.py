@@ -10,7 +10,7 @@ from typing import Any
 from dgcf.config import Space
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
-from dgcf.errors import ConfigError
+from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.space import Spaces, as_numbers_of, corners, space_of, written
 from dgcf.experiments.study import Study
@@ -37,6 +37,11 @@ class Search:
         """The recipe with other values of what is searched."""
         return _recipe(self.recipe.name, self.dataset, self.recipe.preset, {**self.fixed, **settings}, self.metric)
 
+    @property
+    def ordered(self) -> bool:
+        """Whether any trial may draw by the order of the pairs."""
+        return bool(self.recipe.train.recency) or "recency" in self.spaces
+
     def about(self) -> dict[str, Any]:
         """What makes it this study and no other."""
         return {
@@ -45,7 +50,12 @@ class Search:
             "metric": self.metric,
             "seed": self.seed,
             "warm_up": self.recipe.train.min_epochs,
-            "dataset": {"name": self.dataset.name, "source": self.source, "fingerprint": self.fingerprint},
+            "dataset": {
+                "name": self.dataset.name,
+                "source": self.source,
+                "fingerprint": self.fingerprint,
+                **({"order": self.dataset.order} if self.ordered else {}),
+            },
             "space": written(self.spaces),
             "settings": self.recipe.settings(),
         }
@@ -88,6 +98,11 @@ def search_for(
         path=Path(out) if out else Path("tune") / f"{dataset.name.replace('/', '-')}-{model}",
     )
     _refuse_bad_spaces(found, search or {})
+    if found.ordered and dataset.train.place is None:
+        raise DataError(
+            f"recency is to be searched or set, but {dataset.name} does not know the order of its pairs; prepare it "
+            "with `dgcf data prepare --keep-order`, or leave recency out."
+        )
     return found
 
 

@@ -317,6 +317,8 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
     if before["dataset"]["fingerprint"] != now["dataset"]["fingerprint"]:
         told = [f"{about['dataset']['name']} ({about['dataset']['fingerprint'][:12]})" for about in (before, now)]
         yield f"dataset {told[0]} is now {told[1]}"
+    elif before["dataset"].get("order") != now["dataset"].get("order"):
+        yield "the order of each user's pairs is another one now, or lost"
     old, new = _flat(before), _flat(now)
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key):

@@ -29,6 +29,7 @@ from dgcf.train.checkpoint import Checkpoint
 from dgcf.train.config import TrainConfig
 from dgcf.train.memory import peak_mb
 from dgcf.train.recipe import Recipe, resolve
+from dgcf.train.sampler import require_order
 from dgcf.train.stopping import EarlyStopping
 from dgcf.version import __version__
 
@@ -59,6 +60,7 @@ class Run:
         """A new folder; ``source`` is how the dataset was named, to find it again."""
         target = Path(path)
         key_of(seed, "run")  # refuses what cannot be a seed before anything is written
+        require_order(dataset.train, recipe.train.recency)
         cls.refuse_taken(target)
         about = {
             "format": FORMAT,
@@ -73,6 +75,7 @@ class Run:
                 "n_users": dataset.n_users,
                 "n_items": dataset.n_items,
                 "train": len(dataset.train),
+                **_order(dataset, recipe),
             },
             "environment": environment(device),
         }
@@ -133,6 +136,8 @@ class Run:
                 f"dataset {self.about['dataset']['name']} ({self.about['dataset']['fingerprint'][:12]}) is now "
                 f"{dataset.name} ({dataset.fingerprint[:12]})"
             )
+        if recipe and self.about["dataset"].get("order") != _order(dataset, self.recipe).get("order"):
+            changes.append("the order of each user's pairs is another one now, or lost")
         now = {"model": recipe.name, **recipe.settings()} if recipe else {}
         if seed is not None:
             now["seed"] = seed
@@ -301,3 +306,8 @@ def _epoch_of(path: Path) -> int | None:
 def _sync(path: Path) -> None:
     with path.open("rb+") as file:
         os.fsync(file.fileno())
+
+
+def _order(dataset: Dataset, recipe: Recipe) -> dict[str, str | None]:
+    """The order of the pairs, where it decides what is drawn."""
+    return {"order": dataset.order} if recipe.train.recency else {}

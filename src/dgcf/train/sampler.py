@@ -204,13 +204,18 @@ class Sampler:
         return hits
 
 
-def _recent(pairs: Pairs, recency: float) -> NDArray[np.float64]:
-    """(n_pairs,) how much each pair counts when positives are drawn: 1 on average for every user."""
-    if pairs.place is None:
+def require_order(pairs: Pairs, recency: float) -> None:
+    """What is recent needs an order."""
+    if recency and pairs.place is None:
         raise DataError(
             f"recency is {recency:g}, but the order of the pairs is not known; prepare the data with "
             "`dgcf data prepare --keep-order`, or leave recency out."
         )
+
+
+def _recent(pairs: Pairs, recency: float) -> NDArray[np.float64]:
+    """(n_pairs,) how much each pair counts when positives are drawn: 1 on average for every user."""
+    require_order(pairs, recency)
     weights = (1.0 + pairs.later()) ** -recency
     totals = np.bincount(pairs.user_idx, weights, minlength=pairs.n_users)
     return np.asarray(weights * (pairs.user_degrees / np.where(totals > 0, totals, 1.0))[pairs.user_idx])

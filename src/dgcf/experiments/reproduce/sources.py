@@ -24,6 +24,7 @@ ENTRIES = {
     "splits": COUNT_OR_NONE,
     "validation_of": WORD,
     "order_of": WORD,
+    "order": WORD,
     "settings_of": WORD,
 }
 """What a dataset may have, each with its kind; the first five it must have."""
@@ -38,8 +39,9 @@ class Source:
     how often a model is trained on it. With ``splits`` all its pairs are split anew, 70/10/20 within each user, by that
     many seeds, and a training with seed s is on split s. ``validation_of`` names a known dataset: the training pairs
     that are validation pairs there become the validation part. ``order_of`` names one with all of its pairs, and with
-    the order that it has lost itself. ``settings_of`` names the dataset whose trials decide
-    for this one too, which has no validation part itself: it is trained for as many epochs as were best there.
+    the order that it has lost itself; ``order`` is what ``Dataset.order`` has to be, where it matters. ``settings_of``
+    names the dataset whose trials decide for this one too, which has no validation part itself: it is trained for as
+    many epochs as were best there.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Source:
     splits: int = 0
     validation_of: str = ""
     order_of: str = ""
+    order: str = ""
     settings_of: str = ""
 
     @property
@@ -114,13 +117,15 @@ def named(sources: Mapping[str, Source], name: str, where: str) -> Source:
 def obtain(source: Source, variant: int, prepared: Path | None = None) -> Dataset:
     """The dataset: out of a folder of prepared ones, or made from the known files; either way checked."""
     dataset = make(source, variant) if prepared is None else Dataset.load(prepared / source.folder(variant))
-    expected = source.fingerprints[variant]
-    if dataset.fingerprint != expected:
-        again = "prepare it again with `dgcf reproduce ID --prepare FOLDER`"
-        raise DataError(
-            f"{source.folder(variant)} has the fingerprint {dataset.fingerprint[:12]}, the recipes expect "
-            f"{expected[:12]}: it is other data; {'correct the recipe' if prepared is None else again}."
-        )
+    checks = [("fingerprint", dataset.fingerprint, source.fingerprints[variant], "other data")]
+    checks += [("order", dataset.order or "none", source.order, "in another order")] if source.order else []
+    again = "prepare it again with `dgcf reproduce ID --prepare FOLDER`"
+    for name, found, expected, what in checks:
+        if found != expected:
+            raise DataError(
+                f"{source.folder(variant)} has the {name} {found[:12]}, the recipes expect {expected[:12]}: it is "
+                f"{what}; {'correct the recipe' if prepared is None else again}."
+            )
     return dataset
 
 
