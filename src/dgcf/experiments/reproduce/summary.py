@@ -29,11 +29,12 @@ def readme_block(shown: Sequence[View]) -> str:
     cells = sum(len(view.experiment.cells) for view in shown)
     missing = sum(len(view.missing) for view in shown)
     stand_ins = f"; {UNTUNED} the paper's own, where those are all that is trained" if UNTUNED in table else ""
+    recorded = f"{cells - missing:,} of {cells:,} cells" if missing else f"All {cells:,} cells"
     told = (
         "Recall@20 / NDCG@20 on test, train items masked, means over the seeds; in brackets the paper's. Settings "
-        f"tuned on validation{stand_ins}. {f'{cells - missing:,} of' if missing else 'All'} {cells:,} cells are "
-        "recorded; [docs/reproduction.md](docs/reproduction.md) has all tables and figures, and `dgcf reproduce ID` "
-        "makes them."
+        f"tuned on validation{stand_ins}, as many candidates for each model; best: DGCF, with many more of them. "
+        f"{recorded} are recorded; [docs/reproduction.md](docs/reproduction.md) has all tables and figures, and "
+        "`dgcf reproduce ID` makes them."
     )
     return f"{table}\n\n{told}\n"
 
