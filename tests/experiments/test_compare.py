@@ -119,7 +119,7 @@ def test_what_cannot_be_planned_is_refused(
 
 
 def test_what_is_recent_needs_an_order_before_anything_is_trained(dataset: Dataset) -> None:
-    with pytest.raises(DataError, match="the order of the pairs is not known"):
+    with pytest.raises(DataError, match="recency needs the order of each user's pairs"):
         plans(("ease", "bpr-mf"), dataset, settings=["recency=1"])
     assert len(plans(("ease", "bpr-mf"), dataset_in_order(dataset), settings=["recency=1"])) == 2
 

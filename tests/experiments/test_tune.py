@@ -281,7 +281,7 @@ def test_what_is_recent_needs_an_order_and_always_the_same(
 ) -> None:
     one, other = (dataset_in_order(dataset, seed) for seed in (0, 1))
     words: dict[str, Any] = {"preset": "plain", "settings": SETTINGS, "seed": 3, "out": tmp_path / "study", **how}
-    with pytest.raises(DataError, match="does not know the order of its pairs; prepare it with"):
+    with pytest.raises(DataError, match="recency needs the order of each user's pairs"):
         search_for(dataset, "bpr-mf", **words)
     assert not (tmp_path / "study").exists()
     tune(search_for(one, "bpr-mf", **words), trials=1, device="cpu")

@@ -208,7 +208,7 @@ def test_the_order_of_the_pairs_counts_where_it_is_drawn_by(dataset: Dataset, tm
     plain = Run.create(tmp_path / "plain", one, recipe_for(), seed=3, device="cpu")
     for changed in (one, other, dataset):
         plain.refuse_changes(changed, recipe_for(), seed=3)
-    with pytest.raises(DataError, match="the order of the pairs is not known"):
+    with pytest.raises(DataError, match="recency needs the order of each user's pairs"):
         Run.create(tmp_path / "none", dataset, recent, seed=3, device="cpu")
     assert not (tmp_path / "none").exists()
 

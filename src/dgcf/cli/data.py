@@ -182,7 +182,7 @@ def prepare_dataset(
             READING,
             "--keep-order",
             text="Keep the order of each user's pairs, for the setting recency: by time or, in lines "
-            "'user item item …', by place. A split by time keeps it anyway.",
+            "'user item item …', by place. Where times are known, a split by time keeps it anyway.",
         ),
     ] = False,
     min_rating: Annotated[float | None, _option(FILTERS, "--min-rating", text="Keep ratings of at least this.")] = None,

@@ -24,7 +24,7 @@ from dgcf.experiments.standings import Standing, Standings, standing, with_compa
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.train import Each, Observer, Recipe, Run, groups, load, pick_device, resolve, train_many
 from dgcf.train.recipe import TRAIN_KEYS
-from dgcf.train.sampler import require_order
+from dgcf.train.run import order_of
 
 Say = Callable[[str], None]
 
@@ -70,7 +70,7 @@ def plans(
             **alone[name],
         }
         recipe = resolve(name, dataset=dataset.name, preset=file.get("preset", preset), settings=given)
-        require_order(dataset.train, recipe.train.recency)
+        order_of(dataset, used=recipe.train.recency > 0)  # refuses what has none before anything is trained
         found.append(Plan(recipe, tuple(seeds) if recipe.entry.seeded else tuple(seeds[:1])))
     return found
 

@@ -10,13 +10,14 @@ from typing import Any
 from dgcf.config import Space
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
-from dgcf.errors import ConfigError, DataError
+from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.space import Spaces, as_numbers_of, corners, space_of, written
 from dgcf.experiments.study import Study
 from dgcf.models.limits import refuse_too_large
 from dgcf.random import key_of
 from dgcf.train import Recipe, resolve
+from dgcf.train.run import order_of
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Search:
         return _recipe(self.recipe.name, self.dataset, self.recipe.preset, {**self.fixed, **settings}, self.metric)
 
     @property
-    def ordered(self) -> bool:
-        """Whether any trial may draw by the order of the pairs."""
-        return bool(self.recipe.train.recency) or "recency" in self.spaces
+    def order(self) -> dict[str, str | None]:
+        """That of the pairs, where any trial may draw by it."""
+        return order_of(self.dataset, used=self.recipe.train.recency > 0 or "recency" in self.spaces)
 
     def about(self) -> dict[str, Any]:
         """What makes it this study and no other."""
@@ -54,7 +55,7 @@ class Search:
                 "name": self.dataset.name,
                 "source": self.source,
                 "fingerprint": self.fingerprint,
-                **({"order": self.dataset.order} if self.ordered else {}),
+                **self.order,
             },
             "space": written(self.spaces),
             "settings": self.recipe.settings(),
@@ -98,11 +99,7 @@ def search_for(
         path=Path(out) if out else Path("tune") / f"{dataset.name.replace('/', '-')}-{model}",
     )
     _refuse_bad_spaces(found, search or {})
-    if found.ordered and dataset.train.place is None:
-        raise DataError(
-            f"recency is to be searched or set, but {dataset.name} does not know the order of its pairs; prepare it "
-            "with `dgcf data prepare --keep-order`, or leave recency out."
-        )
+    found.about()  # refuses what is recent without an order
     return found
 
 

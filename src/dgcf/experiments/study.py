@@ -27,6 +27,7 @@ from dgcf.experiments.space import Spaces, contains, distribution
 from dgcf.files import locked, sole_use, whole_file
 from dgcf.random import bits
 from dgcf.train import resolve
+from dgcf.train.run import OTHER_ORDER
 
 if TYPE_CHECKING:
     import optuna
@@ -318,7 +319,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
         told = [f"{about['dataset']['name']} ({about['dataset']['fingerprint'][:12]})" for about in (before, now)]
         yield f"dataset {told[0]} is now {told[1]}"
     elif before["dataset"].get("order") != now["dataset"].get("order"):
-        yield "the order of each user's pairs is another one now, or lost"
+        yield OTHER_ORDER
     old, new = _flat(before), _flat(now)
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key):

@@ -36,6 +36,7 @@ from dgcf.version import __version__
 FORMAT = 1
 LAST, BEST = "last.safetensors", "best.safetensors"
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+OTHER_ORDER = "the order of each user's pairs is another one now, or lost"
 
 
 @dataclass
@@ -60,7 +61,6 @@ class Run:
         """A new folder; ``source`` is how the dataset was named, to find it again."""
         target = Path(path)
         key_of(seed, "run")  # refuses what cannot be a seed before anything is written
-        require_order(dataset.train, recipe.train.recency)
         cls.refuse_taken(target)
         about = {
             "format": FORMAT,
@@ -75,7 +75,7 @@ class Run:
                 "n_users": dataset.n_users,
                 "n_items": dataset.n_items,
                 "train": len(dataset.train),
-                **_order(dataset, recipe),
+                **order_of(dataset, used=recipe.train.recency > 0),
             },
             "environment": environment(device),
         }
@@ -136,8 +136,8 @@ class Run:
                 f"dataset {self.about['dataset']['name']} ({self.about['dataset']['fingerprint'][:12]}) is now "
                 f"{dataset.name} ({dataset.fingerprint[:12]})"
             )
-        if recipe and self.about["dataset"].get("order") != _order(dataset, self.recipe).get("order"):
-            changes.append("the order of each user's pairs is another one now, or lost")
+        if recipe and self.about["dataset"].get("order") and self.about["dataset"]["order"] != dataset.order:
+            changes.append(OTHER_ORDER)
         now = {"model": recipe.name, **recipe.settings()} if recipe else {}
         if seed is not None:
             now["seed"] = seed
@@ -308,6 +308,9 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _order(dataset: Dataset, recipe: Recipe) -> dict[str, str | None]:
-    """The order of the pairs, where it decides what is drawn."""
-    return {"order": dataset.order} if recipe.train.recency else {}
+def order_of(dataset: Dataset, *, used: bool) -> dict[str, str | None]:
+    """The order of the pairs beside a fingerprint, where it decides what is drawn, and so has to be known."""
+    if not used:
+        return {}
+    require_order(dataset.train)
+    return {"order": dataset.order}

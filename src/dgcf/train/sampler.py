@@ -204,18 +204,18 @@ class Sampler:
         return hits
 
 
-def require_order(pairs: Pairs, recency: float) -> None:
+def require_order(pairs: Pairs) -> None:
     """What is recent needs an order."""
-    if recency and pairs.place is None:
+    if pairs.place is None:
         raise DataError(
-            f"recency is {recency:g}, but the order of the pairs is not known; prepare the data with "
+            "recency needs the order of each user's pairs, which this data does not know; prepare it with "
             "`dgcf data prepare --keep-order`, or leave recency out."
         )
 
 
 def _recent(pairs: Pairs, recency: float) -> NDArray[np.float64]:
     """(n_pairs,) how much each pair counts when positives are drawn: 1 on average for every user."""
-    require_order(pairs, recency)
+    require_order(pairs)
     weights = (1.0 + pairs.later()) ** -recency
     totals = np.bincount(pairs.user_idx, weights, minlength=pairs.n_users)
     return np.asarray(weights * (pairs.user_degrees / np.where(totals > 0, totals, 1.0))[pairs.user_idx])
