@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from dgcf.cli import application
+from tests.cli.invoking import invoke
 from tests.conftest import hear_ctrl_c
 
 FIELDS = {"name", "users", "items", "train", "validation", "test", "density"}
@@ -195,3 +198,15 @@ def test_how_a_file_was_read_is_told(dgcf: Any, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("who;item;rating\n1;2;3\n")
     done = dgcf("data", "stats", "a.csv", "--user-col", "who", cwd=tmp_path)
     assert "read as csv, cut at ';', with a header: item = 'item', rating = 'rating', user = 'who'" in done.stderr
+
+
+def test_a_conversion_says_where_the_order_is_lost(tmp_path: Path) -> None:
+    lists = tmp_path / "lists.txt"
+    lists.write_text("1 5 3 4\n2 3 9 1\n3 4 1 5\n")
+    for name, more in (("kept", ["--keep-order"]), ("plain", [])):
+        invoke("data", "prepare", lists, "--format", "adjacency", *more, "--out", tmp_path / name)
+    for source, target, lost in (("kept", "a.csv", True), ("kept", "lines", False), ("plain", "b.csv", False)):
+        words = ["data", "convert", str(tmp_path / source), "--out", str(tmp_path / target)]
+        done = CliRunner().invoke(application(), words)
+        assert done.exit_code == 0
+        assert ("the order of each user's pairs is not written" in done.stderr) == lost

@@ -209,9 +209,7 @@ def test_whoever_has_every_item_is_left_out_of_what_is_recent_too() -> None:
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
 def test_what_is_recent_needs_an_order(sampling: Sampling) -> None:
-    with pytest.raises(
-        DataError, match="recency needs the order of each user's pairs, which this data does not know"
-    ):
+    with pytest.raises(DataError, match="recency needs the order of each user's pairs, which this data does not know"):
         Sampler(random_pairs(0), 16, sampling=sampling, recency=0.5)
 
 
