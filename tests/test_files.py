@@ -1,17 +1,20 @@
-"""Claims: one process at a time, whichever comes and goes, and nothing is left of them."""
+"""Files and folders that appear whole, what kills leave of them, and claims of one process at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dgcf import files
 from dgcf.errors import DataError
-from dgcf.files import claimed
+from dgcf.files import claimed, recover_folder, whole_file, whole_folder
 
 
 def test_one_has_it_and_the_next_when_that_lets_go(tmp_path: Path) -> None:
@@ -63,3 +66,143 @@ def test_processes_that_come_and_go_never_have_it_together(tmp_path: Path) -> No
 def test_where_nothing_can_be_written_it_is_one_sentence() -> None:
     with pytest.raises(DataError, match="cannot write /proc/claims/one"), claimed(Path("/proc/claims/one")):
         pass
+
+
+# -- replacing what is there -------------------------------------------------------------------------------------------
+
+
+def fill(folder: Path, content: str) -> None:
+    (folder / "a").write_text(content)
+
+
+@pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
+def exchanges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the system can exchange two paths; where it cannot, two renames and a recovery do."""
+    if not request.param:
+        monkeypatch.setattr("dgcf.files.exchange", lambda one, other: False)
+    return bool(request.param)
+
+
+def test_overwriting_never_leaves_a_moment_without_a_target(tmp_path: Path) -> None:
+    """A second process looks at the target all the time while it is replaced 200 times."""
+    with whole_folder(tmp_path / "set") as beside:
+        fill(beside, "0")
+    watch = f"""
+        import os
+        from pathlib import Path
+        target, stop = Path({str(tmp_path)!r}) / "set" / "a", Path({str(tmp_path)!r}) / "stop"
+        looks = 0
+        print("ready", flush=True)
+        while not stop.exists():
+            os.stat(target)
+            looks += 1
+        print(looks)
+    """
+    watcher = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(watch)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert watcher.stdout is not None
+    assert watcher.stdout.readline() == "ready\n"
+    for number in range(200):
+        with whole_folder(tmp_path / "set", overwrite=True) as beside:
+            fill(beside, str(number))
+    (tmp_path / "stop").touch()
+    out, err = watcher.communicate(timeout=60)
+    assert (int(out) > 200, err) == (True, "")
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_kill_between_any_two_renames_loses_nothing(
+    step: int, exchanges: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "set"
+    with whole_folder(target) as beside:
+        fill(beside, "old")
+    count = 0
+
+    def dies(real: Any) -> Any:
+        def call(*words: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count >= step:
+                raise Killed
+            return real(*words, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", dies(Path.rename))
+        patch.setattr(files, "exchange", dies(files.exchange))
+        patch.setattr(files.shutil, "rmtree", lambda *words, **options: None)  # a dead process deletes nothing
+        with contextlib.suppress(Killed), whole_folder(target, overwrite=True) as beside:
+            fill(beside, "new")
+    recover_folder(target)
+    assert (target / "a").read_text() in ("old", "new")
+    with whole_folder(target, overwrite=True) as beside:
+        fill(beside, "newer")
+    assert (target / "a").read_text() == "newer"
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_what_killed_processes_left_is_swept_and_what_living_ones_write_is_not(tmp_path: Path) -> None:
+    script = """
+        import os, sys, time
+        from pathlib import Path
+        from dgcf.files import whole_file, whole_folder
+        with whole_file(Path("file")) as beside, whole_folder(Path("set")) as folder:
+            (folder / "a").write_text("part")
+            (folder.parent / f"tmp_{beside.name}").write_text("of DuckDB")
+            print("ready", flush=True)
+            time.sleep(60)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+
+    def started() -> subprocess.Popen[str]:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    dead, alive = started(), started()
+    dead.kill()
+    dead.communicate()
+    (tmp_path / ".file.more.12345678.part").write_text("of file.more")
+    (tmp_path / ".file.mine.part").write_text("foreign")
+    assert len(list(tmp_path.iterdir())) == 8
+    try:
+        with whole_file(tmp_path / "file") as beside:
+            beside.write_text("whole")
+        with whole_folder(tmp_path / "set") as folder:
+            fill(folder, "whole")
+        left = sorted(path.name for path in tmp_path.iterdir())
+    finally:
+        alive.kill()
+        alive.communicate()
+    assert len([name for name in left if name.startswith(".file.") and name.endswith(".part")]) == 3
+    assert len([name for name in left if name.startswith(".set.")]) == 1
+    with whole_file(tmp_path / "file") as beside:
+        beside.write_text("again")
+    with whole_folder(tmp_path / "set", overwrite=True) as folder:
+        fill(folder, "again")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [".file.mine.part", ".file.more.12345678.part", "file", "set"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "sentence"),
+    [
+        (OSError(28, "x"), "No space left on device; free some space or choose another disk"),
+        (OSError("10 requested and 3 written"), "No space left on device; free some space or choose another disk"),
+        (OSError("strange"), "strange; choose another place"),
+        (OSError(5, "x"), "Input/output error; choose another place"),
+        (OSError(13, "x"), "Permission denied; choose a folder that you may write to"),
+    ],
+)
+def test_an_error_of_the_system_is_told_as_it_is(problem: OSError, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught, whole_file(tmp_path / "a"):
+        raise problem
+    assert str(caught.value) == f"cannot write {tmp_path / 'a'}: {sentence}."

@@ -3,56 +3,67 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from dgcf.errors import DataError
+
+# Where there is none (not a POSIX system) nothing is locked, and the renames alone decide who wins.
+fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 
 
 @contextlib.contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """Give a path to write to; on success it becomes ``target`` in one step, on failure nothing is left."""
+    """Yield a path to write to; on success it becomes ``target`` in one step, on failure nothing is left."""
     with _explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-        os.close(handle)
-        beside = Path(name)
-        try:
-            yield beside
-            beside.chmod(0o666 & ~_umask())
-            _sync(beside)
-            beside.replace(target)
-            _sync(target.parent)
-        finally:
-            beside.unlink(missing_ok=True)
+        _sweep(target)
+        with _held(lambda: _new_file(target)) as beside:
+            try:
+                yield beside
+                beside.chmod(0o666 & ~_umask())
+                _sync(beside)
+                beside.replace(target)
+                _sync(target.parent)
+            finally:
+                beside.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def whole_folder(target: Path, *, overwrite: bool = False, also: Collection[str] = ()) -> Iterator[Path]:
-    """Give an empty folder to fill; on success it becomes ``target`` in one step, on failure nothing is left.
+    """Yield an empty folder to fill; on success it becomes ``target`` in one step, on failure nothing is left.
 
     A folder that is already there is refused unless ``overwrite``, and even then if it holds anything that the new one
-    does not bring along (or that ``also`` names): somebody else's files are never deleted. Of two writers that finish
-    together, one wins and the other is told so.
+    does not bring along (or that ``also`` names): other files are never deleted. Of two writers that finish
+    together, one wins and the other is refused.
     """
+    recover_folder(target)
     _refuse_existing(target, overwrite)
     with _explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
-        try:
-            yield beside
-            beside.chmod(0o777 & ~_umask())
-            for path in beside.iterdir():
-                _sync(path)
-            _sync(beside)
-            _move_folder(beside, target, overwrite, {*also, *(path.name for path in beside.iterdir())})
-            _sync(target.parent)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
+        _sweep(target)
+        with _held(lambda: _new_folder(target, ".part")) as beside:
+            try:
+                yield beside
+                beside.chmod(0o777 & ~_umask())
+                for path in beside.iterdir():
+                    _sync(path)
+                _sync(beside)
+                _move_folder(beside, target, overwrite, {*also, *(path.name for path in beside.iterdir())})
+                _sync(target.parent)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
 
 
 def _refuse_existing(target: Path, overwrite: bool) -> None:
@@ -72,13 +83,101 @@ def _move_folder(beside: Path, target: Path, overwrite: bool, ours: set[str]) ->
             )
         if not target.exists():
             beside.rename(target)
-            return
-        old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".old"))
-        try:
+        elif not exchange(beside, target):  # else the caller deletes ``beside``, which is the old folder now
+            old = _new_folder(target, ".old")
             target.rename(old)
-            beside.rename(target)
-        finally:
+            beside.rename(target)  # a kill before this line leaves no target: recover_folder restores it
             shutil.rmtree(old, ignore_errors=True)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two paths in one step, where the system can: Linux's renameat2 on most file systems."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def recover_folder(target: Path) -> None:
+    """Put back a folder whose replacement was killed between two renames."""
+    if target.parent.is_dir() and not target.exists() and _beside(target, ".old"):
+        with _explained(target), locked(target.parent):
+            for old in _beside(target, ".old"):
+                if not target.exists() and any(old.iterdir()):
+                    old.rename(target)
+
+
+# -- what a killed process left behind --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _held(create: Callable[[], Path]) -> Iterator[Path]:
+    """Create a file or folder and hold its lock, by which others know that its process is alive."""
+    while True:
+        path = create()
+        try:
+            handle = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # swept away before it was opened
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if _lies_at(path, handle):  # else it was swept away before it was locked
+            break
+        os.close(handle)
+    try:
+        yield path
+    finally:
+        os.close(handle)
+
+
+def _new_file(target: Path) -> Path:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target), suffix=".part")
+    os.close(handle)
+    return Path(name)
+
+
+def _new_folder(target: Path, suffix: str) -> Path:
+    return Path(tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target), suffix=suffix))
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name[:100]}."
+
+
+def _beside(target: Path, *suffixes: str) -> list[Path]:
+    """Return unfinished files and folders of a target, and after them what DuckDB left for these."""
+    # mkstemp puts eight characters before the suffix; with more than that it belongs to a target of a longer name.
+    ours = re.compile(rf"(tmp_)?{re.escape(_prefix(target))}[a-z0-9_]{{8}}({'|'.join(map(re.escape, suffixes))})")
+    with os.scandir(target.parent) as entries:
+        return [target.parent / name for name in sorted(entry.name for entry in entries) if ours.fullmatch(name)]
+
+
+def _sweep(target: Path) -> None:
+    """Delete what killed processes left of this target; what a living one writes is locked."""
+    if fcntl is None:
+        return
+    recover_folder(target)
+    for path in _beside(target, ".part", ".old"):
+        if path.name.startswith("tmp_"):  # DuckDB's, which goes when the file that it is for has gone
+            if not path.with_name(path.name.removeprefix("tmp_")).exists():
+                path.unlink(missing_ok=True)
+            continue
+        with contextlib.suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+            finally:
+                os.close(handle)
 
 
 @contextlib.contextmanager
@@ -87,9 +186,7 @@ def sole_use(folder: Path, called: Path | None = None) -> Iterator[None]:
 
     ``called`` is what the user calls it, where the folder is an inner one.
     """
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: nobody is told
+    if fcntl is None:
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -111,9 +208,7 @@ def claimed(path: Path) -> Iterator[bool]:
 
     Afterwards it is taken away, and its folder too when it was the last one there.
     """
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: everybody is given it
+    if fcntl is None:
         yield True
         return
     with _explained(path):
@@ -151,9 +246,7 @@ def _lies_at(path: Path, handle: int) -> bool:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Wait for the folder's advisory lock and hold it, so that two changes of its entries do not interleave."""
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: the renames alone decide who wins
+    if fcntl is None:
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -164,23 +257,28 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+_ADVICE = {
+    errno.ENOSPC: "free some space or choose another disk",
+    errno.EDQUOT: "free some space or choose another disk",
+    errno.EFBIG: "free some space or choose another disk",
+    errno.EACCES: "choose a folder that you may write to",
+    errno.EPERM: "choose a folder that you may write to",
+    errno.EROFS: "choose a folder on a disk that is not read-only",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
 @contextlib.contextmanager
 def _explained(target: Path) -> Iterator[None]:
     """Turn the operating system's refusals into one sentence."""
     try:
         yield
     except OSError as problem:
-        advice = {
-            errno.ENOSPC: "free some space or choose another disk",
-            errno.EDQUOT: "free some space or choose another disk",
-            errno.EFBIG: "free some space or choose another disk",
-            errno.EACCES: "choose a folder that you may write to",
-            errno.EPERM: "choose a folder that you may write to",
-            errno.EROFS: "choose a folder on a disk that is not read-only",
-        }.get(problem.errno or errno.ENOSPC, "choose another place")
-        # NumPy says "n requested and m written", without a number, when the disk is full.
-        full = problem.errno is None and "requested" in str(problem)
-        reason = os.strerror(errno.ENOSPC) if full else problem.strerror or problem
+        number = problem.errno
+        if number is None and "requested" in str(problem):
+            number = errno.ENOSPC  # NumPy says "n requested and m written", without a number, when the disk is full
+        reason = os.strerror(number) if number else str(problem) or type(problem).__name__
+        advice = _ADVICE.get(number or 0, "choose another place")
         raise DataError(f"cannot write {target}: {reason}; {advice}.") from problem
 
 
