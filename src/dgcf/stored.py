@@ -101,7 +101,10 @@ def read_checked(path: Path, entry: FileEntry | None, limit: int | None = None) 
     """Return the content of a file, compared with its entry; None is of a file from before there were entries."""
     if entry is None:
         return read_member(path, path.lstat().st_size if limit is None else limit)
-    data = read_member(path, entry["bytes"] if limit is None else min(entry["bytes"], limit))
+    if limit is not None and entry["bytes"] > limit:
+        raise InvalidFileError(f"{path.name} is larger than {limit:,} bytes")
+    with open_member(path) as file:
+        data = file.read(entry["bytes"] + 1)
     if file_entry(data) != entry:
         raise InvalidFileError(f"{path.name} does not match its checksum")
     return data
@@ -352,4 +355,4 @@ def decode_npy(data: bytes, dtype: str, name: str) -> NDArray[Any]:
         raise InvalidFileError(f"{name} holds {descr} of {len(sizes)} dimensions, expected {expected.str} of one")
     if sizes[0] * expected.itemsize != len(data) - start:
         raise InvalidFileError(f"{name} holds {len(data) - start:,} bytes of numbers, its header says {sizes[0]:,}")
-    return np.frombuffer(data, dtype=expected, offset=start)
+    return np.frombuffer(data, dtype=expected, offset=start).copy()  # torch wants arrays that can be written

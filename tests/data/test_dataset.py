@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,8 +22,11 @@ from dgcf.data import Dataset, load
 from dgcf.data.dataset import SPLITS
 from dgcf.data.prepare import Preparation, prepare
 from dgcf.errors import DataError
+from dgcf.stored import UncheckedWarning
 from tests.ordering import dataset_in_order
+from tests.resealing import reseal_dataset
 
+VERSION_0_1 = Path(__file__).parent.parent / "golden" / "version-0.1"
 raw_ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8).filter(str.strip)
 
 
@@ -80,9 +85,7 @@ def test_a_dataset_without_an_order_takes_the_place_of_one_with_it(tmp_path: Pat
 
 def test_a_dataset_from_before_orders_were_kept_has_none(tmp_path: Path) -> None:
     folder = load("checkerboard").save(tmp_path / "set")
-    head = json.loads((folder / "dataset.json").read_text())
-    del head["order"]
-    (folder / "dataset.json").write_text(json.dumps(head))
+    reseal_dataset(folder, order=...)
     assert same(Dataset.load(folder), load("checkerboard"))
 
 
@@ -97,19 +100,23 @@ def test_places_that_were_not_saved_so_are_refused(tmp_path: Path) -> None:
         swapped = np.roll(place, 1)
         assert not np.array_equal(swapped, place)
         for bad, sentence in (
-            (place[:-1], f"{split}_place.npy has {len(place) - 1} numbers for {len(place)} pairs"),
-            (np.append(place, place[:1]), f"{split}_place.npy has {len(place) + 1} numbers for {len(place)} pairs"),
-            (place.astype(np.int64), f"{split}_place.npy holds int64"),
+            (place[:-1], f"{split}_place has {len(place) - 1} numbers for {len(place)} pairs"),
+            (np.append(place, place[:1]), f"{split}_place has {len(place) + 1} numbers for {len(place)} pairs"),
+            (place.astype(np.int64), f"{split}_place.npy holds <i8"),
             (place[:, None], "of 2 dimensions"),
             (changed, "its content does not match its fingerprint"),
             (swapped, "its content does not match its fingerprint"),
         ):
             np.save(path, bad)
+            with pytest.raises(DataError, match=f"damaged dataset.*{split}_place.npy does not match its checksum"):
+                Dataset.load(folder)
+            reseal_dataset(folder)
             with pytest.raises(DataError, match="damaged dataset") as caught:
                 Dataset.load(folder)
             assert sentence in str(caught.value)
             assert "\n" not in str(caught.value)
         np.save(path, place)
+        reseal_dataset(folder)
     assert same(Dataset.load(folder), dataset)
 
 
@@ -182,6 +189,131 @@ def test_damage_is_noticed(saved: Path, order: bool) -> None:
             Dataset.load(saved)
         path.write_bytes(content)
     assert Dataset.load(saved).name == "checkerboard"
+
+
+def test_any_flipped_bit_is_noticed(saved: Path) -> None:
+    """Titles, kinds of ids and the record are no part of the fingerprint; they have checksums."""
+    load("checkerboard").save(saved, overwrite=True)
+    titled = replace(Dataset.load(saved), items=Dataset.load(saved).items.with_titles({"i00001": "One", "i00002": "é"}))
+    titled.save(saved, overwrite=True)
+    generator = random.Random(0)
+    for path in sorted(saved.iterdir()):
+        content = path.read_bytes()
+        for at in generator.sample(range(len(content)), min(40, len(content))):
+            changed = bytearray(content)
+            changed[at] ^= 1 << generator.randrange(8)
+            path.write_bytes(changed)
+            try:
+                found = Dataset.load(saved)
+            except DataError as problem:
+                assert "\n" not in str(problem)  # noqa: PT017
+            else:  # white space between two fields of JSON
+                assert same(found, titled)
+        path.write_bytes(content)
+    assert same(Dataset.load(saved), titled)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": 3}, "dataset.json: name is 3, expected a text"),
+        ({"n_users": 2**40}, "n_users is 1099511627776, expected a number from 1 to"),
+        ({"n_users": "60"}, "n_users is"),
+        ({"n_items": 41}, "there are 40 item ids, dataset.json says 41"),
+        ({"id_kinds": {"users": "text"}}, "id_kinds.items is missing"),
+        ({"id_kinds": {"users": "integer", "items": "text"}}, "not the whole number"),
+        ({"id_kinds": []}, "id_kinds is a list, expected an object"),
+        ({"record": "x"}, "record is"),
+        ({"repeats": {"train": -1}}, "repeats.train is -1"),
+        ({"fingerprint": "0" * 64}, "does not match its fingerprint"),
+        ({"fingerprint": ...}, "fingerprint is missing"),
+        ({"format": ...}, "format is missing"),
+        ({"format": "1"}, "format is"),
+        ({"order": 5}, "order is 5"),
+        ({"files": {}}, "does not list user_ids.npy"),
+        ({"files": {"user_ids.npy": {"bytes": 2**70, "sha256": ""}}}, "does not fit 64 bits"),
+    ],
+    ids=str,
+)
+def test_a_crafted_description_is_refused_by_its_field(saved: Path, changes: dict[str, Any], message: str) -> None:
+    reseal_dataset(saved, **changes)
+    with pytest.raises(DataError, match="damaged dataset") as caught:
+        Dataset.load(saved)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b"\xff", b"[]", b"1", b'{"format": 1e400}', b'{"format": 1}'], ids=len
+)
+def test_a_description_that_is_none_is_refused(saved: Path, content: bytes) -> None:
+    (saved / "dataset.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"damaged dataset \(dataset.json: "):
+        Dataset.load(saved)
+
+
+def array_file(values: list[int], dtype: str) -> bytes:
+    content = io.BytesIO()
+    np.save(content, np.array(values, dtype=dtype))
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("train_indices.npy", array_file([], "<i4"), "train_indptr does not give each row a place"),
+        ("train_indices.npy", array_file([40] * 840, "<i4"), "train_indices are not item indices below 40"),
+        ("train_indices.npy", array_file([3] * 840, "<i4"), "train_indices are not ascending"),
+        ("train_indices.npy", array_file([1], "<i8"), "holds <i8"),
+        ("train_indptr.npy", array_file([0] * 61, "<i8"), "train_indptr does not give"),
+        ("user_ids.npy", array_file([255] * 360, "uint8"), "user_ids holds an id that is not UTF-8"),
+        ("user_ids.npy", array_file([65] * 360, "uint8"), "user_ids holds an id twice"),
+        ("user_offsets.npy", array_file([0] * 61, "<i8"), "user_offsets does not give each id its place"),
+        ("item_titles.json", b'["\\ud800"]', "half of a surrogate pair"),
+        ("item_titles.json", b'["a"]', "there are 1 item titles for 40 ids"),
+        ("item_titles.json", b"[" * 100_000, "nested more than 64 deep"),
+        ("item_titles.json", b"\xff", "byte 0 is not UTF-8"),
+        ("item_titles.json", b'"' + b"a" * 2_000_000 + b'"', "item_titles.json is larger than"),
+    ],
+    ids=str,
+)
+def test_crafted_content_is_refused_by_its_file(saved: Path, name: str, content: bytes, message: str) -> None:
+    (saved / name).write_bytes(content)
+    reseal_dataset(saved)
+    with pytest.raises(DataError, match="damaged dataset") as caught:
+        Dataset.load(saved)
+    assert message in str(caught.value)
+
+
+def test_a_dataset_without_training_pairs_is_refused(saved: Path) -> None:
+    np.save(saved / "train_indices.npy", np.zeros(0, dtype="<i4"))
+    np.save(saved / "train_indptr.npy", np.zeros(61, dtype="<i8"))
+    reseal_dataset(saved)
+    with pytest.raises(DataError, match="it has no training pair"):
+        Dataset.load(saved)
+
+
+def test_links_and_fifos_are_no_members(saved: Path, tmp_path: Path) -> None:
+    for name in ("dataset.json", "train_indices.npy"):
+        moved = (saved / name).rename(tmp_path / "moved")
+        (saved / name).symlink_to(moved)
+        with pytest.raises(DataError, match=f"damaged dataset \\({name} is a link"):
+            Dataset.load(saved)
+        (saved / name).unlink()
+        os.mkfifo(saved / name)
+        with pytest.raises(DataError, match=f"damaged dataset \\({name} is not a regular file"):
+            Dataset.load(saved)
+        (saved / name).unlink()
+        moved.rename(saved / name)
+    assert Dataset.load(saved).name == "checkerboard"
+
+
+def test_a_dataset_of_version_0_1_loads_with_one_warning() -> None:
+    with pytest.warns(UncheckedWarning, match="has no checksums, as it was written by dgcf 0.1") as heard:
+        dataset = Dataset.load(VERSION_0_1 / "dataset")
+    assert len(heard) == 1
+    assert "\n" not in str(heard[0].message)
+    assert same(dataset, replace(load("checkerboard"), record=dataset.record))
 
 
 def test_a_newer_format_says_so(saved: Path) -> None:

@@ -6,25 +6,68 @@ It is saved as a folder of arrays and JSON, and loads with NumPy alone, so train
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.vocabulary import Vocabulary
+from dgcf.data.vocabulary import IdKind, Vocabulary
 from dgcf.errors import DataError
-from dgcf.files import whole_folder
+from dgcf.files import recover_folder, whole_folder
+from dgcf.stored import (
+    FileEntry,
+    Range,
+    Sha256,
+    UncheckedWarning,
+    Whole,
+    decode_json,
+    decode_npy,
+    file_entry,
+    is_sealed,
+    read_checked,
+    read_member,
+    seal,
+    typed,
+)
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")
 OPTIONAL = ("user_titles.json", "item_titles.json", *(f"{split}_place.npy" for split in SPLITS))
-"""Files that a dataset may do without, and another one in its place, too."""
+"""Optional files; overwriting may delete them."""
+ABOUT = "dataset.json"
+TITLE_BYTES = 4096
+"""The longest title, on average, that is read back."""
+
+
+class _Format(TypedDict):
+    format: Whole
+
+
+class _Kinds(TypedDict):
+    users: IdKind
+    items: IdKind
+
+
+class _Description(_Format):
+    """``dataset.json``; ``files`` and ``sha256`` came after version 0.1, ``order`` during it."""
+
+    name: str
+    fingerprint: Sha256
+    order: NotRequired[Sha256 | None]
+    n_users: Annotated[int, Range(1, 2**31)]
+    n_items: Annotated[int, Range(1, 2**31)]
+    id_kinds: _Kinds
+    repeats: dict[str, Whole]
+    record: dict[str, Any]
+    files: NotRequired[dict[str, FileEntry]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +152,23 @@ class Dataset:
             "record": dict(self.record),
         }
         with whole_folder(target, overwrite=overwrite, also=OPTIONAL) as beside:
-            for file, array in self._arrays().items():
-                np.save(beside / f"{file}.npy", array, allow_pickle=False)
-            for file, vocabulary in (("user_titles", self.users), ("item_titles", self.items)):
-                if vocabulary.titles:
-                    (beside / f"{file}.json").write_text(json.dumps(vocabulary.titles, ensure_ascii=False))
-            (beside / "dataset.json").write_text(json.dumps(head, indent=1, ensure_ascii=False) + "\n")
+            files = {}
+            for name, data in self._files():
+                (beside / name).write_bytes(data)
+                files[name] = file_entry(data)
+            text = json.dumps(seal({**head, "files": files}), indent=1, ensure_ascii=False)
+            (beside / ABOUT).write_text(text + "\n", encoding="utf-8")
         return target
+
+    def _files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield every file but the description, by name."""
+        for name, array in self._arrays().items():
+            content = io.BytesIO()
+            np.save(content, array, allow_pickle=False)
+            yield f"{name}.npy", content.getvalue()
+        for what, vocabulary in (("user", self.users), ("item", self.items)):
+            if vocabulary.titles:
+                yield f"{what}_titles.json", json.dumps(vocabulary.titles, ensure_ascii=False).encode()
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {
@@ -136,12 +189,14 @@ class Dataset:
         """Read a folder that ``save`` wrote, and check that its content is what was saved."""
         path = Path(folder)
         try:
-            head = json.loads((path / "dataset.json").read_text())
-            if head["format"] > FORMAT:
+            recover_folder(path)
+            raw = decode_json(read_member(path / ABOUT), dict[str, Any], ABOUT)
+            if (written := typed(raw, _Format, ABOUT)["format"]) > FORMAT:
                 raise DataError(
-                    f"{path} was written by a newer dgcf (format {head['format']}, this one reads {FORMAT}); "
-                    "upgrade dgcf."
+                    f"{path} was written by a newer dgcf (format {written}, this one reads {FORMAT}); upgrade dgcf."
                 )
+            checked = is_sealed(raw, ABOUT)
+            head = typed(raw, _Description, ABOUT)
             dataset = cls._assemble(path, head)
             if (dataset.fingerprint, dataset.order) != (head["fingerprint"], head.get("order")):
                 raise ValueError("its content does not match its fingerprint")
@@ -150,35 +205,50 @@ class Dataset:
                 f"{path} is not a prepared dataset: {Path(str(problem.filename)).name} is missing; "
                 "make one with `dgcf data prepare`."
             ) from problem
-        except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError) as problem:
+        except (OSError, ValueError) as problem:
             raise DataError(
                 f"{path} is a damaged dataset ({problem}); prepare it again with `dgcf data prepare`."
             ) from problem
+        if not checked:
+            warnings.warn(
+                f"{path} has no checksums, as it was written by dgcf 0.1: damage to its titles or kinds of ids would "
+                f"go unnoticed; write it again with `dgcf data prepare {path} --out …`.",
+                UncheckedWarning,
+                stacklevel=2,
+            )
         return dataset
 
     @classmethod
-    def _assemble(cls, path: Path, head: dict[str, Any]) -> Dataset:
+    def _assemble(cls, path: Path, head: _Description) -> Dataset:
+        files = head.get("files")
+
+        def content(name: str, limit: int | None = None) -> bytes:
+            if files is not None and name not in files:
+                raise ValueError(f"{ABOUT} does not list {name}")
+            return read_checked(path / name, None if files is None else files[name], limit)
+
         def array(name: str, dtype: str) -> NDArray[Any]:
-            loaded = np.load(path / f"{name}.npy", allow_pickle=False)
-            if loaded.ndim != 1 or loaded.dtype != np.dtype(dtype):
-                raise ValueError(f"{name}.npy holds {loaded.dtype} of {loaded.ndim} dimensions")
-            return np.asarray(loaded)
+            return decode_npy(content(f"{name}.npy"), dtype, f"{name}.npy")
 
-        def vocabulary(what: str) -> Vocabulary:
-            titles_file = path / f"{what}_titles.json"
-            titles = tuple(json.loads(titles_file.read_text())) if titles_file.exists() else None
-            kind = head["id_kinds"][f"{what}s"]
-            return Vocabulary(what, array(f"{what}_ids", "uint8"), array(f"{what}_offsets", "<i8"), kind, titles)
+        def titles(name: str, n: int) -> list[str] | None:
+            there = (path / name).exists() if files is None else name in files
+            return decode_json(content(name, 2**20 + n * TITLE_BYTES), list[str], name) if there else None
 
-        n_items = int(head["n_items"])
-        splits = {}
-        for name in SPLITS:
-            indices = array(f"{name}_indices", "<i4")
-            place = array(f"{name}_place", "<i4") if head.get("order") else None
-            if place is not None and len(place) != len(indices):
-                raise ValueError(f"{name}_place.npy has {len(place)} numbers for {len(indices)} pairs")
-            splits[name] = Pairs(array(f"{name}_indptr", "<i8"), indices, n_items, place)
-        users, items = vocabulary("user"), vocabulary("item")
-        if len(users) != head["n_users"] or len(items) != n_items:
-            raise ValueError("the number of ids is not that of its description")
-        return cls(head["name"], users, items, **splits, repeats=head["repeats"], record=head["record"])
+        def vocabulary(what: Literal["user", "item"], kind: IdKind, n: int) -> Vocabulary:
+            blob, offsets = array(f"{what}_ids", "uint8"), array(f"{what}_offsets", "<i8")
+            if len(offsets) != n + 1:
+                raise ValueError(f"there are {len(offsets) - 1} {what} ids, {ABOUT} says {n}")
+            return Vocabulary.checked(what, blob, offsets, kind, titles(f"{what}_titles.json", n))
+
+        def pairs(split: str) -> Pairs:
+            place = array(f"{split}_place", "<i4") if head.get("order") else None
+            indptr, indices = array(f"{split}_indptr", "<i8"), array(f"{split}_indices", "<i4")
+            return Pairs.checked(indptr, indices, head["n_users"], head["n_items"], place, name=f"{split}_")
+
+        users = vocabulary("user", head["id_kinds"]["users"], head["n_users"])
+        items = vocabulary("item", head["id_kinds"]["items"], head["n_items"])
+        train, validation, test = (pairs(split) for split in SPLITS)
+        if not len(train):
+            raise ValueError("it has no training pair")
+        repeats, record = head["repeats"], head["record"]
+        return cls(head["name"], users, items, train, validation, test, repeats=repeats, record=record)

@@ -70,6 +70,29 @@ class Pairs:
         return cls(indptr, item_idx.astype(np.int32), n_items)
 
     @classmethod
+    def checked(
+        cls,
+        indptr: NDArray[np.int64],
+        indices: NDArray[np.int32],
+        n_users: int,
+        n_items: int,
+        place: NDArray[np.int32] | None = None,
+        *,
+        name: str = "",
+    ) -> Pairs:
+        """From stored arrays; a ValueError says which of them is not what it should be, ``name`` what it is of."""
+        if len(indptr) != n_users + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+            raise ValueError(f"{name}indptr does not give each row a place in {name}indices")
+        if len(indices) and not (indices.min() >= 0 and indices.max() < n_items):
+            raise ValueError(f"{name}indices are not item indices below {n_items}")
+        pairs = cls(indptr, indices, n_items, place)
+        if (np.diff(pairs.keys()) <= 0).any():
+            raise ValueError(f"{name}indices are not ascending")
+        if place is not None and (len(place) != len(indices) or (place < 0).any()):
+            raise ValueError(f"{name}place has {len(place)} numbers for {len(indices)} pairs, or negative ones")
+        return pairs
+
+    @classmethod
     def empty(cls, n_users: int, n_items: int) -> Pairs:
         """No pair, which is in any order."""
         nothing = np.zeros(0, dtype=np.int32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ from dgcf.errors import DataError, did_you_mean
 from dgcf.ids import RawId
 
 IdKind = Literal["text", "integer"]
+_WHOLE = re.compile(r"-?[0-9]{1,4000}")  # more digits than that int() refuses
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,31 @@ class Vocabulary:
     def from_ids(cls, what: str, ids: Iterable[RawId], kind: IdKind = "text") -> Vocabulary:
         """From ids in any order, repeats allowed."""
         return cls.from_sorted(what, sorted({str(raw) for raw in ids}, key=_order), kind)
+
+    @classmethod
+    def checked(
+        cls,
+        what: str,
+        blob: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        kind: IdKind,
+        titles: Sequence[str] | None,
+    ) -> Vocabulary:
+        """From stored arrays; a ValueError says what they are not: distinct UTF-8 ids, each with its title."""
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob) or (np.diff(offsets) <= 0).any():
+            raise ValueError(f"{what}_offsets does not give each id its place in {what}_ids")
+        vocabulary = cls(what, blob, offsets, kind, None if titles is None else tuple(titles))
+        try:
+            distinct = len(vocabulary._index) == len(vocabulary)
+        except UnicodeDecodeError as problem:
+            raise ValueError(f"{what}_ids holds an id that is not UTF-8") from problem
+        if not distinct:
+            raise ValueError(f"{what}_ids holds an id twice")
+        if kind == "integer" and not all(map(_WHOLE.fullmatch, vocabulary.texts)):
+            raise ValueError(f"{what}_ids holds an id that is not the whole number it is said to be")
+        if titles is not None and len(titles) != len(vocabulary):
+            raise ValueError(f"there are {len(titles)} {what} titles for {len(vocabulary)} ids")
+        return vocabulary
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -1,0 +1,27 @@
+"""Checksums computed anew after a test has changed stored files on purpose, as an attacker would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dgcf.stored import file_entry, seal
+
+
+def reseal_dataset(folder: Path, **changes: Any) -> None:
+    """Make ``dataset.json`` agree with its folder again; ``changes`` replace its fields, ``...`` removes one."""
+    about = json.loads((folder / "dataset.json").read_text())
+    about["files"] = {
+        path.name: file_entry(path.read_bytes())
+        for path in sorted(folder.iterdir())
+        if path.name != "dataset.json" and path.is_file()
+    }
+    reseal(folder / "dataset.json", about, changes)
+
+
+def reseal(path: Path, about: dict[str, Any] | None = None, changes: dict[str, Any] | None = None) -> None:
+    """Write a sealed description with other fields and a checksum that fits them."""
+    about = {**(json.loads(path.read_text()) if about is None else about), **(changes or {})}
+    about = {key: value for key, value in about.items() if key != "sha256" and value is not ...}
+    path.write_text(json.dumps(seal(about)))
