@@ -76,11 +76,16 @@ def open_member(path: Path, mode: Literal["rb", "ab"] = "rb") -> IO[bytes]:
 
 def read_member(path: Path, limit: int = DESCRIPTION_BYTES) -> bytes:
     """Return the content of a regular file of at most ``limit`` bytes."""
-    with open_member(path) as file:
-        data = file.read(limit + 1)
+    data = _read(path, limit)
     if len(data) > limit:
         raise InvalidFileError(f"{path.name} is larger than {limit:,} bytes")
     return data
+
+
+def _read(path: Path, most: int) -> bytes:
+    """Return at most one byte more than ``most``; what is claimed beyond the file's size takes no memory."""
+    with open_member(path) as file:
+        return file.read(min(most, os.fstat(file.fileno()).st_size) + 1)
 
 
 # -- checksums --------------------------------------------------------------------------------------------------------
@@ -103,8 +108,7 @@ def read_checked(path: Path, entry: FileEntry | None, limit: int | None = None) 
         return read_member(path, path.lstat().st_size if limit is None else limit)
     if limit is not None and entry["bytes"] > limit:
         raise InvalidFileError(f"{path.name} is larger than {limit:,} bytes")
-    with open_member(path) as file:
-        data = file.read(entry["bytes"] + 1)
+    data = _read(path, entry["bytes"])
     if file_entry(data) != entry:
         raise InvalidFileError(f"{path.name} does not match its checksum")
     return data
