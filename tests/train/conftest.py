@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from dgcf.data.dataset import Dataset
+from dgcf.train import Run
 from tests.train.planted_tastes import planted_tastes
 
 
@@ -18,3 +21,21 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session")
 def dataset() -> Dataset:
     return planted_tastes()
+
+
+@pytest.fixture
+def run(tmp_path: Path, dataset: Dataset) -> Run:
+    from tests.train.test_run import recipe_for
+
+    return Run.create(tmp_path / "run", dataset, recipe_for(), seed=3, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run; no test changes it."""
+    from tests.train.test_run import fit, recipe_for
+
+    data = planted_tastes()
+    made = Run.create(tmp_path_factory.mktemp("runs") / "whole", data, recipe_for(), seed=3, device="cpu")
+    fit(data, made)
+    return made.path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.train import Observer, Recipe, Run, Trained, Trainer, build, load, resolve, train
 from dgcf.train.checkpoint import Checkpoint
+from dgcf.train.records import append_text
 from tests.ordering import dataset_in_order
 from tests.train.planted_tastes import planted_tastes, validation_of
 
@@ -45,20 +46,6 @@ def fit(dataset: Dataset, run: Run, observer: Observer | None = None) -> Trained
 
 def hashes(path: Path) -> dict[str, str]:
     return {name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in HASHED}
-
-
-@pytest.fixture
-def run(tmp_path: Path, dataset: Dataset) -> Run:
-    return Run.create(tmp_path / "run", dataset, recipe_for(), seed=3, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An uninterrupted run."""
-    data = planted_tastes()
-    made = Run.create(tmp_path_factory.mktemp("runs") / "whole", data, recipe_for(), seed=3, device="cpu")
-    fit(data, made)
-    return made.path
 
 
 class PullThePlug(Observer):
@@ -255,8 +242,9 @@ def test_damaged_foreign_and_misshapen_checkpoints(run: Run, dataset: Dataset, f
     for key in ("model.layer0", "adam.layer0.exp_avg"):
         misshapen = {**whole.tensors, key: torch.zeros(3, 4)}
         replace(whole, tensors=misshapen).save(path)
-        (run.path / "metrics.jsonl").write_bytes((finished / "metrics.jsonl").read_bytes())
-        with pytest.raises(ArtifactError, match=r"layer0.* as \(3, 4\), expected \(108, 4\)"):
+        for name in ("metrics.jsonl", "timings.jsonl"):
+            (run.path / name).write_bytes((finished / name).read_bytes())
+        with pytest.raises(ArtifactError, match=r"layer0.* as \(3, 4\).*, expected \(108, 4\)"):
             fit(dataset, Run.open(run.path))
 
 
@@ -290,12 +278,35 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     assert hashes(run.path) == hashes(finished)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("name", ["metrics.jsonl", "log.txt"])
-def test_a_full_disk_while_a_record_is_written_is_one_sentence(run: Run, dataset: Dataset, name: str) -> None:
-    (run.path / name).symlink_to("/dev/full")
-    with pytest.raises(DataError, match=rf"cannot write .*{name}: No space left on device; free some space"):
-        run.record({"epoch": 1}, 1.0, 0.0) if name == "metrics.jsonl" else fit(dataset, run)
+def test_a_full_disk_while_a_record_is_written_is_one_sentence(run: Run, name: str) -> None:
+    """A limit on the size of files stands in for a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(DataError, match=rf"cannot write .*{name}: File too large; free some space, then continue"):
+            run.record({"epoch": 1}, 1.0, 0.0) if name == "metrics.jsonl" else append_text(run.path / name, "x" * 11)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timings.jsonl", "log.txt", "last.safetensors", "run.json"])
+@pytest.mark.parametrize("kind", ["link", "fifo", "device"])
+def test_links_fifos_and_devices_in_a_run_folder_are_refused(
+    run: Run, dataset: Dataset, name: str, kind: str, tmp_path: Path
+) -> None:
+    """Nothing is written through a link, and nothing waits at a FIFO."""
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    (run.path / name).unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(run.path / name)
+    else:
+        (run.path / name).symlink_to(outside if kind == "link" else "/dev/full")
+    with pytest.raises((ArtifactError, DataError), match=name) as caught:
+        fit(dataset, Run.open(run.path))
+    assert "\n" not in str(caught.value)
+    assert outside.read_text() == "mine"
 
 
 def test_a_poisoned_state_is_never_saved(run: Run, dataset: Dataset) -> None:

@@ -7,11 +7,12 @@ no time and no path: equal training gives equal bytes.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,8 +21,34 @@ from torch import Tensor, nn
 
 from dgcf.errors import ArtifactError
 from dgcf.files import whole_file
+from dgcf.stored import InvalidFileError, Range, Sha256, Whole, decode_json, is_sealed, open_member, seal, typed
 
 FORMAT = 1
+ADAM = {"step", "exp_avg", "exp_avg_sq"}
+Count = Annotated[int, Range(0, 2**40)]
+
+
+class Stopping(TypedDict):
+    """The state of early stopping; a model that is solved at once has the epoch alone."""
+
+    best_epoch: Count
+    best: NotRequired[float | None]
+    stale: NotRequired[Count]
+
+
+class Description(TypedDict):
+    """What a checkpoint says of itself: identity, progress and checksums, of which version 0.1 had fewer."""
+
+    format: Whole
+    epoch: Count
+    model: NotRequired[str]
+    dataset: NotRequired[Sha256]
+    settings: NotRequired[dict[str, Any]]
+    seed: NotRequired[Whole]
+    done: NotRequired[Count]
+    loss: NotRequired[float]
+    stopping: NotRequired[Stopping]
+    tensors: NotRequired[Sha256]
 
 
 @dataclass(frozen=True)
@@ -38,60 +65,92 @@ class Checkpoint:
     def save(self, path: Path) -> None:
         """Write the file beside and rename it, so the old one stays until the new one is whole."""
         tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in self.tensors.items()}
-        about = json.dumps({"format": FORMAT, **self.about}, sort_keys=True)
+        about = seal({**self.about, "format": FORMAT, "tensors": _digest(tensors)})
         # Serialised in memory: a full disk is then Python's own error, which whole_file knows how to explain.
         # One header entry only: safetensors writes several in no fixed order.
-        content = save(tensors, metadata={"dgcf": about})
+        content = save(tensors, metadata={"dgcf": json.dumps(about, sort_keys=True)})
         with whole_file(path) as beside:
             beside.write_bytes(content)
 
     @classmethod
-    def load(cls, path: Path) -> Checkpoint:
-        """Read a file that ``save`` wrote."""
+    def load(cls, path: Path, *, checked: bool = True) -> Checkpoint:
+        """Read a file that ``save`` wrote and verify it; with ``checked=False`` one without checksums passes, too."""
+        about = cls.describe(path, checked=checked)
         with _opened(path) as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
-        return cls(tensors, cls.describe(path))
+            if "tensors" in about and about["tensors"] != _digest(tensors):
+                raise InvalidFileError("its tensors do not match their checksum")
+        return cls(tensors, about)
 
     @staticmethod
-    def describe(path: Path) -> dict[str, Any]:
-        """What a file that ``save`` wrote says of itself, without reading its tensors."""
+    def describe(path: Path, *, checked: bool = True) -> Description:
+        """Return what a file that ``save`` wrote says of itself, without reading its tensors."""
         with _opened(path) as file:
-            about: dict[str, Any] = json.loads((file.metadata() or {})["dgcf"])
-            written = about["format"]
-        if written != FORMAT:
-            raise ArtifactError(
-                f"{path} was written by another version of dgcf (format {written}, this one reads {FORMAT}); "
-                "use that version, or train again."
-            )
-        return about
+            raw = decode_json((file.metadata() or {}).get("dgcf", "").encode(), dict[str, Any], "its description")
+            written = raw.get("format")
+            if written != FORMAT:
+                raise ArtifactError(
+                    f"{path} was written by another version of dgcf (format {str(written)[:20]}, this one reads "
+                    f"{FORMAT}); use that version, or train again."
+                )
+            if not is_sealed(raw, "its description") and checked:
+                raise InvalidFileError("it has no checksum, unlike the run that it is in")
+            return typed(raw, Description, "its description")
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the names, types, shapes and bytes, whatever order a file has them in."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """The file, with one sentence for whatever is wrong with it."""
     try:
+        open_member(path).close()  # refuses what is not a regular file
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError as problem:
         raise ArtifactError(
             f"{path} does not exist; give a run folder in which training saved a checkpoint."
         ) from problem
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as problem:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as problem:
+        reason = str(problem).splitlines()[0][:160] if str(problem) else type(problem).__name__
         raise ArtifactError(
-            f"{path} is damaged or not a dgcf checkpoint ({problem}); train again, or restore it from a copy."
+            f"{path} is damaged or not a dgcf checkpoint ({reason}); train again, or restore it from a copy."
         ) from problem
+
+
+def check_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
+    """Refuse weights that are not finite and of the model's names, shapes and types."""
+    state = model.state_dict()
+    expected = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
+    found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise ArtifactError(
+                f"{source} holds {name} as {_kind(found.get(name))}, expected {_kind(expected.get(name))}; "
+                "use it with the dataset and settings that it was trained with."
+            )
+        _require_finite(weights[name], name, source)
+
+
+def _kind(shape: tuple[tuple[int, ...], torch.dtype] | None) -> str:
+    return "nothing" if shape is None else f"{shape[0]} of {str(shape[1]).removeprefix('torch.')}"
+
+
+def _require_finite(tensor: Tensor, name: str, source: str) -> None:
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise ArtifactError(f"{source} holds a number in {name} that is not finite; train again.")
 
 
 def fill_model(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
     """Copy weights into a model of the same shapes; ``source`` names where they came from."""
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if expected != found:
-        name = min(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-        raise ArtifactError(
-            f"{source} holds {name} as {found.get(name, 'nothing')}, expected {expected.get(name, 'nothing')}; "
-            "use it with the dataset and settings that it was trained with."
-        )
+    check_weights(model, weights, source)
     model.load_state_dict(dict(weights))
 
 
@@ -109,12 +168,18 @@ def fill_adam(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mappi
     capturable = bool(optimizer.defaults.get("capturable"))  # then the number of steps is counted on the device
     for name, parameter in model.named_parameters():
         kinds = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.rpartition(".")[0] == name}
+        if kinds and kinds.keys() != ADAM:
+            raise ArtifactError(
+                f"{source} holds {', '.join(sorted(kinds))} of {name}, expected {', '.join(sorted(ADAM))}."
+            )
         for kind, value in kinds.items():
-            if kind != "step" and value.shape != parameter.shape:
+            shape = () if kind == "step" else tuple(parameter.shape)
+            if tuple(value.shape) != shape or not value.is_floating_point():
                 raise ArtifactError(
-                    f"{source} holds {name}.{kind} as {tuple(value.shape)}, expected {tuple(parameter.shape)}; "
+                    f"{source} holds {name}.{kind} as {tuple(value.shape)}, expected {shape}; "
                     "use it with the dataset and settings that it was trained with."
                 )
+            _require_finite(value, f"{name}.{kind}", source)
         if kinds:
             optimizer.state[parameter] = {
                 kind: value.clone() if kind == "step" and not capturable else value.to(parameter.device, copy=True)

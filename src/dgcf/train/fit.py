@@ -24,7 +24,8 @@ from dgcf.train.memory import mark_peak
 from dgcf.train.observer import Observer, PlainLines, Several
 from dgcf.train.picture import draw_curves
 from dgcf.train.recipe import Recipe
-from dgcf.train.run import Run, append_line, environment
+from dgcf.train.records import append_text
+from dgcf.train.run import Run, environment
 from dgcf.train.sidebyside import SideBySide
 from dgcf.train.trainer import Trainer, Validate, ranked_embeddings
 
@@ -220,7 +221,9 @@ def _watcher(observer: Observer | None, run: Run | None, device: torch.device) -
     watcher = Several(*watchers)
     if run is not None:
         now = environment(str(device))
-        changed = [f"{key} {old} is now {now[key]}" for key, old in run.about["environment"].items() if now[key] != old]
+        changed = [
+            f"{key} {old} is now {now.get(key)}" for key, old in run.about["environment"].items() if now.get(key) != old
+        ]
         if changed:
             watcher.note(f"{'; '.join(changed)}: results may differ in their last bits.")
     return watcher
@@ -280,4 +283,4 @@ class LogFile(PlainLines):
         self.path, self.clock = path, clock
 
     def _print(self, text: str) -> None:
-        append_line(self.path, f"{self.clock()}  {text}")
+        append_text(self.path, f"{self.clock()}  {text}\n")

@@ -13,30 +13,66 @@ import json
 import os
 import platform
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 
 from dgcf.data.dataset import Dataset
-from dgcf.errors import ArtifactError, ConfigError, DataError
-from dgcf.files import whole_file, whole_folder
+from dgcf.errors import ArtifactError, ConfigError
+from dgcf.files import whole_folder
 from dgcf.random import key_of
-from dgcf.train.checkpoint import Checkpoint
+from dgcf.stored import (
+    Sha256,
+    UncheckedWarning,
+    Whole,
+    decode_json,
+    is_sealed,
+    read_member,
+    seal,
+    typed,
+)
+from dgcf.train.checkpoint import Checkpoint, Description
 from dgcf.train.config import TrainConfig
 from dgcf.train.memory import peak_mb
 from dgcf.train.recipe import Recipe, resolve
+from dgcf.train.records import Records
 from dgcf.train.sampler import require_order
 from dgcf.train.stopping import EarlyStopping
 from dgcf.version import __version__
 
 FORMAT = 1
+ABOUT = "run.json"
 LAST, BEST = "last.safetensors", "best.safetensors"
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 OTHER_ORDER = "the order of each user's pairs is another one now, or lost"
+
+
+class _DatasetAbout(TypedDict):
+    name: str
+    source: str
+    fingerprint: Sha256
+    n_users: Whole
+    n_items: Whole
+    train: Whole
+    order: NotRequired[Sha256 | None]
+
+
+class _Description(TypedDict):
+    """``run.json``; its checksum came after version 0.1."""
+
+    format: Whole
+    model: str
+    preset: str
+    seed: Whole
+    settings: dict[str, Any]
+    dataset: _DatasetAbout
+    environment: dict[str, Any]
 
 
 @dataclass
@@ -44,13 +80,21 @@ class Run:
     """A run folder, open for training or for reading.
 
     ``autosave`` is the most seconds between two checkpoints; ``pictured``, whether training ends with a picture.
+    ``checked`` is False for a folder of version 0.1, whose files have no checksums.
     """
 
     path: Path
     about: Mapping[str, Any]
     autosave: float = 10.0
     pictured: bool = True
+    checked: bool = True
     _saved_at: float = field(default_factory=time.monotonic)
+    _best_saved: int | None = None
+
+    def __post_init__(self) -> None:
+        self._metrics = Records(self.path / METRICS, ("epoch",), checked=self.checked)
+        spent = ("epoch", "seconds", "validation_seconds")
+        self._timings = Records(self.path / TIMINGS, spent, checked=self.checked)
 
     # -- made, and opened again -------------------------------------------------------------------------------------
 
@@ -80,7 +124,8 @@ class Run:
             "environment": environment(device),
         }
         with whole_folder(target) as beside:
-            (beside / "run.json").write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+            text = json.dumps(seal(about), indent=1, ensure_ascii=False)
+            (beside / ABOUT).write_text(text + "\n", encoding="utf-8")
         return cls(target, about)
 
     @staticmethod
@@ -95,31 +140,37 @@ class Run:
 
     @property
     def has_checkpoint(self) -> bool:
-        return (self.path / "last.safetensors").exists()
+        return os.path.lexists(self.path / LAST)
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
-        """A folder that ``create`` made."""
+        """Open a folder that ``create`` made."""
         target = Path(path)
         try:
-            about = json.loads((target / "run.json").read_text())
-            if about["format"] != FORMAT:
+            raw = decode_json(read_member(target / ABOUT), dict[str, Any])
+            if raw.get("format") != FORMAT:
                 raise ArtifactError(
-                    f"{target} was written by another version of dgcf (format {about['format']}, this one reads "
-                    f"{FORMAT}); use that version, or train again."
+                    f"{target} was written by another version of dgcf (format {str(raw.get('format'))[:20]}, this one "
+                    f"reads {FORMAT}); use that version, or train again."
                 )
-            for key in ("model", "preset", "seed", "settings", "dataset", "environment"):
-                about[key]
+            checked = is_sealed(raw, ABOUT)
+            run = cls(target, typed(raw, _Description), checked=checked)
+            _ = run.recipe  # refuses settings that no model has
         except (FileNotFoundError, NotADirectoryError) as problem:
             raise ArtifactError(
                 f"{target} is not a run folder: it has no run.json; give a folder that `dgcf train` made."
             ) from problem
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            what = f"it has no {problem}" if isinstance(problem, KeyError) else str(problem)
-            raise ArtifactError(f"{target}/run.json is damaged ({what}); train again.") from problem
-        return cls(target, about)
+        except (OSError, ValueError, ConfigError) as problem:
+            raise ArtifactError(f"{target / ABOUT} is damaged ({str(problem).rstrip('.')}); train again.") from problem
+        if not checked:
+            warnings.warn(
+                f"{target} has no checksums, as it was written by dgcf 0.1: damage to it may go unnoticed.",
+                UncheckedWarning,
+                stacklevel=2,
+            )
+        return run
 
-    @property
+    @cached_property
     def recipe(self) -> Recipe:
         """The model and settings that were trained, whatever today's presets say."""
         return resolve(self.about["model"], preset=self.about["preset"], settings=self.about["settings"])
@@ -159,105 +210,131 @@ class Run:
     def record(self, metrics: Mapping[str, Any], seconds: float, validation_seconds: float) -> None:
         """Append one finished epoch."""
         spent = {"seconds": seconds, "validation_seconds": validation_seconds, **peak_mb()}
-        timing = {"epoch": metrics["epoch"], **spent}
-        for name, line in ((METRICS, metrics), (TIMINGS, timing)):
-            append_line(self.path / name, json.dumps(line))
+        self._metrics.append(metrics)
+        self._timings.append({"epoch": metrics["epoch"], **spent})
 
     def due(self) -> bool:
         return time.monotonic() - self._saved_at >= self.autosave
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Keep the state. ``last`` holds the best weights too, so the two files can never disagree for long."""
-        for name in (METRICS, TIMINGS):  # what the checkpoint counts as done must be on the disk before it
-            if (self.path / name).exists():
-                _sync(self.path / name)
-        about = {"model": self.about["model"], "dataset": self.about["dataset"]["fingerprint"], **checkpoint.about}
-        Checkpoint(checkpoint.tensors, about).save(self.path / LAST)
+        for records in (self._metrics, self._timings):
+            records.sync()  # what the checkpoint counts as done must be on the disk before it
+        Checkpoint(checkpoint.tensors, {**checkpoint.about, **self._identity}).save(self.path / LAST)
         self._save_best(checkpoint)
         self._saved_at = time.monotonic()
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """What every file of weights in this folder is of."""
+        about = self.about
+        names = {name: about[name] for name in ("model", "settings", "seed")}
+        return {**names, "dataset": about["dataset"]["fingerprint"]}
 
     def _save_best(self, checkpoint: Checkpoint) -> None:
         weights = checkpoint.part("best")
         epoch = _best_epoch(checkpoint.about)
-        about = {
-            "model": self.about["model"],
-            "dataset": self.about["dataset"]["fingerprint"],
-            "settings": self.about["settings"],
-            "epoch": epoch,
-        }
-        path = self.path / BEST
-        if not weights or (path.exists() and _epoch_of(path) == epoch):
+        if not weights or (epoch == self._best_saved):
             return  # the best of one epoch is always the same
-        Checkpoint({f"model.{name}": tensor for name, tensor in weights.items()}, about).save(path)
+        about = {**self._identity, "epoch": epoch}
+        Checkpoint({f"model.{name}": tensor for name, tensor in weights.items()}, about).save(self.path / BEST)
+        self._best_saved = epoch
 
     def resume(self) -> Checkpoint | None:
-        """The state to go on from, or None if none was saved; later epochs are cut from the records."""
+        """Return the state to continue from, or None if none was saved; later epochs are cut from the records."""
         self._saved_at = time.monotonic()
-        saved = Checkpoint.load(self.path / LAST) if (self.path / LAST).exists() else None
-        epochs = int(saved.about["epoch"]) - 1 if saved else 0
-        for name in (METRICS, TIMINGS):
-            lines = self._lines(name)
-            if lines[:epochs] != lines or not (self.path / name).exists():
-                with whole_file(self.path / name) as beside:
-                    beside.write_text("".join(json.dumps(line) + "\n" for line in lines[:epochs]))
-        if saved and len(self.metrics()) < epochs:
-            raise ArtifactError(
-                f"{self.path / METRICS} ends at epoch {len(self.metrics())}, but the checkpoint is of epoch {epochs}; "
-                "restore it from a copy, or train again."
-            )
+        if not self.has_checkpoint and os.path.lexists(self.path / BEST):
+            raise ArtifactError(f"{self.path / LAST} is missing; restore it from a copy, or train again.")
+        saved = self._load(LAST) if self.has_checkpoint else None
+        for records in (self._metrics, self._timings):
+            records.cut(self._epochs)
         if saved:
+            self._best_saved = self._verified_best()
             self._save_best(saved)
         return saved
+
+    def _verified_best(self) -> int | None:
+        """Return the epoch of the best weights; None if they are to be written again."""
+        try:
+            return int(self._load(BEST).about["epoch"])
+        except ArtifactError:
+            return None
 
     # -- read -------------------------------------------------------------------------------------------------------
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every finished epoch: ``{"epoch": 5, "loss": …, "recall@20": …}``."""
-        return self._lines(METRICS)
+        return self._metrics.read(self._epochs).records
+
+    def timings(self) -> list[dict[str, Any]]:
+        """What every finished epoch took: ``{"epoch": 5, "seconds": …, "validation_seconds": …, "peak_mb": …}``."""
+        return self._timings.read(self._epochs).records
 
     @property
     def finished(self) -> bool:
         """Whether nothing is left to train, and the best state is the one that training ended with."""
         if not self.has_checkpoint:
             return False
-        about, recipe = Checkpoint.describe(self.path / LAST), self.recipe
-        over = recipe.entry.at_once or _over(about, recipe.train)
-        return over and _epoch_of(self.path / BEST) == _best_epoch(about)
+        about, recipe = self._describe(LAST), self.recipe
+        if not (recipe.entry.at_once or _over(about, recipe.train)):
+            return False
+        try:
+            return self._describe(BEST)["epoch"] == _best_epoch(about)
+        except ArtifactError:
+            return False  # to be written again
 
     @property
     def seconds(self) -> float:
         """Time spent in training and validation, over all sittings."""
-        return float(sum(line["seconds"] + line["validation_seconds"] for line in self._lines(TIMINGS)))
+        return float(sum(line["seconds"] + line["validation_seconds"] for line in self.timings()))
 
     @property
     def seconds_per_epoch(self) -> float:
         """Mean time of an epoch's training, validation not counted."""
-        timings = self._lines(TIMINGS)
+        timings = self.timings()
         return float(sum(line["seconds"] for line in timings)) / max(len(timings), 1)
 
     @property
     def peak_mb(self) -> float | None:
         """The most resident memory of the process while it trained, in MB; None where that was not measured."""
-        return max((line["peak_mb"] for line in self._lines(TIMINGS) if "peak_mb" in line), default=None)
+        return max((line["peak_mb"] for line in self.timings() if "peak_mb" in line), default=None)
 
     def best(self) -> Checkpoint:
-        """The weights of the best epoch."""
-        if not (self.path / BEST).exists():
+        """Return the weights of the best epoch, as ``model.…``."""
+        if not os.path.lexists(self.path / BEST):
             raise ArtifactError(
                 f"{self.path} has no best state yet; let it train up to its first validation: --resume {self.path}."
             )
-        return Checkpoint.load(self.path / BEST)
+        best = self._load(BEST)
+        if self.has_checkpoint and best.about["epoch"] != (epoch := _best_epoch(self._describe(LAST))):
+            # A kill came between the two files. The last one has the same weights, of a later best epoch.
+            weights = self._load(LAST).part("best")
+            return Checkpoint({f"model.{name}": w for name, w in weights.items()}, {**best.about, "epoch": epoch})
+        return best
 
-    def _lines(self, name: str) -> list[dict[str, Any]]:
-        """The whole lines of a record; one that was being written when the power failed is no line."""
-        path = self.path / name
-        found: list[dict[str, Any]] = []
-        for text in path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []:
-            try:
-                found.append(json.loads(text))
-            except ValueError:
-                break
-        return found
+    # -- files, verified ----------------------------------------------------------------------------------------------
+
+    def _load(self, name: str) -> Checkpoint:
+        self._describe(name)
+        return Checkpoint.load(self.path / name, checked=self.checked)
+
+    def _describe(self, name: str) -> Description:
+        """Return what a file of weights says of itself; one of another run is refused."""
+        about = Checkpoint.describe(self.path / name, checked=self.checked)
+        for key, value in self._identity.items():
+            if key in about and about[key] != value:  # type: ignore[literal-required]
+                raise ArtifactError(
+                    f"{self.path / name} is of another run: its {key} is not that of {ABOUT}; restore it from a copy, "
+                    "or train again."
+                )
+        if name == LAST and "stopping" not in about:
+            raise ArtifactError(f"{self.path / name} is no state of training; restore it from a copy, or train again.")
+        return about
+
+    @property
+    def _epochs(self) -> int:
+        """How many epochs the last checkpoint counts as done."""
+        return max(self._describe(LAST)["epoch"] - 1, 0) if self.has_checkpoint else 0
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -273,17 +350,6 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
-def append_line(path: Path, line: str) -> None:
-    """Add a line to a record. One that a full disk tears apart is no line, and is cut off when the run goes on."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
-    except OSError as problem:
-        raise DataError(
-            f"cannot write {path}: {problem.strerror}; free some space or mend the folder, then go on with --resume."
-        ) from problem
-
-
 def _over(about: Mapping[str, Any], config: TrainConfig) -> bool:
     """Whether a checkpoint of the training loop is its last."""
     stopping = EarlyStopping(config.patience, config.min_epochs)
@@ -294,18 +360,6 @@ def _over(about: Mapping[str, Any], config: TrainConfig) -> bool:
 def _best_epoch(about: Mapping[str, Any]) -> int:
     """The best epoch of a checkpoint; without validation the last one counts as best."""
     return int(about["stopping"]["best_epoch"] or about["epoch"] - 1)
-
-
-def _epoch_of(path: Path) -> int | None:
-    try:
-        return int(Checkpoint.describe(path)["epoch"])
-    except ArtifactError:
-        return None  # damaged: to be written again
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
 
 
 def order_of(dataset: Dataset, *, used: bool) -> dict[str, str | None]:

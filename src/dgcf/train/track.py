@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import whole_file
+from dgcf.stored import decode_json, read_member
 from dgcf.train.observer import EpochReport, Observer
 from dgcf.train.run import Run
 
@@ -180,7 +181,7 @@ class MLflow(Tracker):
         from mlflow.exceptions import MlflowException
 
         with contextlib.suppress(OSError, ValueError, KeyError, MlflowException):
-            about = json.loads((self.run.path / MLFLOW).read_text())
+            about = decode_json(read_member(self.run.path / MLFLOW), dict[str, str])
             if about["uri"] == self.uri:
                 return str(client.get_run(about["run_id"]).info.run_id)
         return None

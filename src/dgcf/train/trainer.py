@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from dgcf.data.pairs import Pairs
-from dgcf.errors import ConfigError, DgcfError, did_you_mean
+from dgcf.errors import ArtifactError, ConfigError, DgcfError, did_you_mean
 from dgcf.graph import Propagation
 from dgcf.graph.cpustack import Drawing
 from dgcf.graph.stored import StoredMatrix
 from dgcf.graph.threads import undivided
 from dgcf.models.base import DropSchedule, Embeddings, GraphModel, Ranking, Stack
 from dgcf.random import bits
-from dgcf.train.checkpoint import Checkpoint, adam_tensors, fill_adam, fill_model
+from dgcf.train.checkpoint import Checkpoint, adam_tensors, check_weights, fill_adam, fill_model
 from dgcf.train.config import TrainConfig
 from dgcf.train.device_batches import LaidOutEpochs
 from dgcf.train.losses import l2_term
@@ -289,10 +289,15 @@ class Trainer:
         """Go on from a state that ``checkpoint`` gave, to the bit."""
         fill_model(self.model, checkpoint.part("model"), source)
         fill_adam(self.model, self.optimizer, checkpoint.part("adam"), source)
-        self.best = {name: tensor.to(self.device) for name, tensor in checkpoint.part("best").items()}
-        self.epoch, self.done = int(checkpoint.about["epoch"]), int(checkpoint.about["done"])
-        self.running_loss.fill_(float(checkpoint.about["loss"]))
-        self.stopping.restore(checkpoint.about["stopping"])
+        best, about = checkpoint.part("best"), checkpoint.about
+        if best:
+            check_weights(self.model, best, f"the best epoch in {source}")
+        if not {"done", "loss"} <= about.keys() or not 0 <= about["done"] <= self.sampler.batches_per_epoch:
+            raise ArtifactError(f"{source} does not say how far training got; restore it from a copy, or train again.")
+        self.best = {name: tensor.to(self.device) for name, tensor in best.items()}
+        self.epoch, self.done = int(about["epoch"]), int(about["done"])
+        self.running_loss.fill_(float(about["loss"]))
+        self.stopping.restore(about["stopping"])
 
 
 def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
