@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dgcf.stored import file_entry, seal
+from dgcf.stored import chained, file_entry, seal
 
 
 def reseal_dataset(folder: Path, **changes: Any) -> None:
@@ -25,3 +25,12 @@ def reseal(path: Path, about: dict[str, Any] | None = None, changes: dict[str, A
     about = {**(json.loads(path.read_text()) if about is None else about), **(changes or {})}
     about = {key: value for key, value in about.items() if key != "sha256" and value is not ...}
     path.write_text(json.dumps(seal(about)))
+
+
+def rechain(path: Path, records: list[dict[str, Any]]) -> None:
+    """Write lines with checks that fit them."""
+    text, check = "", ""
+    for record in records:
+        line, check = chained({key: value for key, value in record.items() if key != "check"}, check)
+        text += line
+    path.write_text(text)
