@@ -266,6 +266,12 @@ def array_file(values: list[int], dtype: str) -> bytes:
         ("train_indices.npy", array_file([3] * 840, "<i4"), "train_indices are not ascending"),
         ("train_indices.npy", array_file([1], "<i8"), "holds <i8"),
         ("train_indptr.npy", array_file([0] * 61, "<i8"), "train_indptr does not give"),
+        (
+            "train_indptr.npy",
+            array_file([0, 2**63 - 1, -(2**63), *[-1] * 57, 840], "<i8"),
+            "train_indptr does not give",
+        ),
+        ("user_offsets.npy", array_file([0, 2**63 - 1, -(2**63), *[-1] * 57, 360], "<i8"), "user_offsets does not"),
         ("user_ids.npy", array_file([255] * 360, "uint8"), "user_ids holds an id that is not UTF-8"),
         ("user_ids.npy", array_file([65] * 360, "uint8"), "user_ids holds an id twice"),
         ("user_offsets.npy", array_file([0] * 61, "<i8"), "user_offsets does not give each id its place"),

@@ -81,7 +81,9 @@ class Pairs:
         name: str = "",
     ) -> Pairs:
         """From stored arrays; a ValueError says which of them is not what it should be, ``name`` what it is of."""
-        if len(indptr) != n_users + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        # Neighbours are compared, not subtracted: a difference of two int64 may wrap around.
+        falls = bool((indptr[1:] < indptr[:-1]).any())
+        if len(indptr) != n_users + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or falls:
             raise ValueError(f"{name}indptr does not give each row a place in {name}indices")
         if len(indices) and not (indices.min() >= 0 and indices.max() < n_items):
             raise ValueError(f"{name}indices are not item indices below {n_items}")

@@ -62,7 +62,7 @@ class Vocabulary:
         titles: Sequence[str] | None,
     ) -> Vocabulary:
         """From stored arrays; a ValueError says what they are not: distinct UTF-8 ids, each with its title."""
-        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob) or (np.diff(offsets) <= 0).any():
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob) or (offsets[1:] < offsets[:-1]).any():
             raise ValueError(f"{what}_offsets does not give each id its place in {what}_ids")
         vocabulary = cls(what, blob, offsets, kind, None if titles is None else tuple(titles))
         try:
