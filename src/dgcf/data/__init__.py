@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
+from dgcf.data.paths import local_path
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError
 
@@ -37,7 +38,7 @@ def load(
     if isinstance(source, Dataset):
         return _as_asked(source, preparation)
     if isinstance(source, (str, Path)):
-        path = Path(source).expanduser()
+        path = local_path(source)
         if (path / "dataset.json").is_file():
             return _as_asked(Dataset.load(path), preparation)
         if not path.exists() and _may_be_name(str(source)):

@@ -15,6 +15,7 @@ from dgcf.data import download
 from dgcf.data.dataset import Dataset
 from dgcf.data.known import CATALOG as CATALOG
 from dgcf.data.known import Edition, KnownDataset, KnownFile, Remote
+from dgcf.data.paths import local_path
 from dgcf.errors import DataError, did_you_mean
 
 Say = Callable[[str], None]
@@ -23,13 +24,13 @@ Say = Callable[[str], None]
 def data_home() -> Path | None:
     """The folder of datasets that the user keeps, if ``DGCF_DATA_HOME`` names one."""
     named = os.environ.get("DGCF_DATA_HOME")
-    return Path(named).expanduser() if named else None
+    return local_path(named) if named else None
 
 
 def cache_home() -> Path:
     """Where downloads are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.environ.get("DGCF_CACHE") or Path(base) / "dgcf").expanduser()
+    return local_path(os.environ.get("DGCF_CACHE") or Path(base) / "dgcf")
 
 
 def find_local(file: KnownFile) -> Path | None:

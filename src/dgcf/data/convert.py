@@ -11,7 +11,8 @@ import numpy as np
 
 from dgcf.data.dataset import SPLITS, Dataset
 from dgcf.data.pairs import Pairs
-from dgcf.data.readers import quoted_text
+from dgcf.data.paths import require_utf8
+from dgcf.data.sql import path_literal
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import whole_file, whole_folder
 
@@ -20,6 +21,7 @@ _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parque
 
 def convert(dataset: Dataset, target: Path, to: str | None = None, *, overwrite: bool = False) -> dict[str, Any]:
     """Write ``dataset`` to ``target`` as ``to`` (by default what the target's name says)."""
+    require_utf8(target)
     kind = to or _SUFFIXES.get(target.suffix.lower(), "adjacency" if not target.suffix else "")
     if kind not in CONVERSIONS:
         near = did_you_mean(kind, CONVERSIONS)
@@ -81,7 +83,7 @@ def _write_parquet(dataset: Dataset, target: Path, overwrite: bool) -> None:
             con.execute(f"INSERT INTO pairs SELECT unnest($u), unnest($i), '{split}'", columns)
         con.execute(
             "COPY (SELECT users.id AS user, items.id AS item, split FROM pairs JOIN users ON u = users.idx "
-            f"JOIN items ON i = items.idx ORDER BY pairs.rowid) TO {quoted_text(str(beside))} (FORMAT parquet)"
+            f"JOIN items ON i = items.idx ORDER BY pairs.rowid) TO {path_literal(beside, write=True)} (FORMAT parquet)"
         )
 
 

@@ -42,7 +42,7 @@ def drop_repeats(rows: Interactions) -> tuple[Interactions, Removed]:
     else:
         order = np.lexsort((rows.timestamp, key))
         kept = rows.keep(order[np.append(key[order][1:] != key[order][:-1], True)])
-    return kept, Removed("repeated pairs", len(rows) - len(kept), 0, 0)
+    return kept, Removed("repeated pairs", len(rows) + sum(rows.merged) - len(kept), 0, 0)
 
 
 def k_core(rows: Interactions, user_k: int, item_k: int, *, iterate: bool = True) -> tuple[Interactions, Removed]:

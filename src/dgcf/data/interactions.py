@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import re
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dgcf.data.paths import shown
 from dgcf.data.readers import PART_OF_SPLIT, ReadOptions, Source, open_source
+from dgcf.data.sql import connect, sentence
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-MEMORY_LIMIT = "700MB"
-"""What DuckDB may hold before it spills to the disk; the arrays that come out are on top."""
 
 TimeUse = Literal["kept", "needed", "used", "ignored"]
 """``kept``: the time of each pair, or its place in its user's list; ``used``: times, where they are known."""
@@ -61,11 +57,13 @@ class RatingFilter:
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """Rows of (user, item) by index, in no particular order, repeats included.
+    """Rows of (user, item) by index, in no particular order, repeats included (but those in ``merged``).
 
     ``user_idx``, ``item_idx``: (n,) int32; ``timestamp``: (n,) float64, or None where they were not asked for;
     ``part``: (n,) int8, the number of the source a row came from or, with ``split_column``, what that column says
-    (0 train, 1 validation, 2 test). ``notes`` are things that a careful reader would ask about.
+    (0 train, 1 validation, 2 test). ``merged``: how many repeats of each part were merged while they were read, the
+    latest time kept, because their source consists of little else. ``notes`` are things that a careful reader would
+    ask about.
     """
 
     users: Vocabulary
@@ -78,6 +76,7 @@ class Interactions:
     sources: tuple[Source, ...] = ()
     split_column: bool = False
     notes: tuple[str, ...] = ()
+    merged: tuple[int, int, int] = (0, 0, 0)
 
     def __len__(self) -> int:
         return len(self.user_idx)
@@ -122,11 +121,11 @@ def collect(
     """
     import duckdb
 
-    with _connection() as con:
+    with connect() as (con, folder):
         opened: list[Source] = []
         try:
             for source in sources:
-                opened.append(open_source(con, source, options))
+                opened.append(open_source(con, source, options, folder))
             if time == "kept":
                 opened = [_timed_by_place(source, part) for part, source in enumerate(opened)]
             timed = time in ("kept", "needed") or (time == "used" and all(source.timestamp for source in opened))
@@ -138,9 +137,14 @@ def collect(
                 raise KeyboardInterrupt from problem
             if not isinstance(problem, duckdb.Error):
                 raise
-            named = [source.label for source in opened if source.label in str(problem)]
-            label = named[0] if named else opened[-1].label if opened else Path(str(sources[0])).name
-            raise DataError(_sentence(str(problem), label)) from problem
+            named = [source.label for source in opened if source.path and source.path in str(problem)]
+            # While the sources are being opened, it is the next one.
+            labels = [*named, *map(_label, sources[len(opened) :]), *(source.label for source in opened[-1:])]
+            raise DataError(sentence(str(problem), labels[0])) from problem
+
+
+def _label(source: Any) -> str:
+    return shown(Path(source).name) if isinstance(source, (str, Path)) else f"the {type(source).__name__}"
 
 
 def _timed_by_place(source: Source, part: int) -> Source:
@@ -155,19 +159,6 @@ def _timed_by_place(source: Source, part: int) -> Source:
     return replace(
         source, select=f"SELECT *, place + {part * APART!r} AS timestamp FROM ({source.select})", timestamp=True
     )
-
-
-@contextlib.contextmanager
-def _connection() -> Iterator[DuckDBPyConnection]:
-    import duckdb
-
-    with tempfile.TemporaryDirectory(prefix="dgcf-") as spill, duckdb.connect() as con:
-        con.execute("SET preserve_insertion_order = false")
-        con.execute("SET enable_progress_bar = false")
-        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        con.execute("SET temp_directory = $1", [spill])
-        con.execute("SET TimeZone = 'UTC'")  # a time without an offset is taken as UTC, wherever this runs
-        yield con
 
 
 # What makes a row unfit. ``fine`` says that the rating is a finite number.
@@ -201,14 +192,31 @@ def _stage(
         f"({PART_OF_SPLIT if split_column else part})::TINYINT AS part{time} FROM ({source.select}) {where}"
         for part, source in enumerate(sources)
     ]
-    con.execute(f"CREATE TEMP TABLE staged AS {' UNION ALL '.join(selects)}")
+    con.execute(f"CREATE TEMP TABLE staged AS {_each_once(' UNION ALL '.join(selects), sources, timed)}")
     for problem, test in _UNFIT.items():
         if timed or "timestamp" not in test:
-            count = con.execute(f"SELECT count(*) FROM staged WHERE {test}").fetchall()[0][0]
+            count = con.execute(f"SELECT {_counted(sources)} FROM staged WHERE {test}").fetchall()[0][0]
             if count:
                 raise DataError(_bad_rows(con, sources, problem, test, count))
-    tables = [source.select for source in sources] if ratings else ["FROM staged"]
-    return sum(con.execute(f"SELECT count(*) FROM ({table})").fetchall()[0][0] for table in tables)
+    if not ratings:
+        return int(con.execute(f"SELECT {_counted(sources)} FROM staged").fetchall()[0][0] or 0)
+    return sum(con.execute(f"SELECT count(*) FROM ({source.select})").fetchall()[0][0] for source in sources)
+
+
+def _each_once(rows: str, sources: Sequence[Source], timed: bool) -> str:
+    """The rows with repeats merged and counted, where a small file may hold billions of equal ones."""
+    if not any(source.packed for source in sources):
+        return rows
+    # A time that is not finite must not hide behind one that is.
+    latest, finite = (", max(timestamp) AS timestamp", ", isfinite(timestamp)") if timed else ("", "")
+    return (
+        f"SELECT user, item, fine, part, count(*) AS times{latest} FROM ({rows}) "
+        f"GROUP BY user, item, fine, part{finite}"
+    )
+
+
+def _counted(sources: Sequence[Source]) -> str:
+    return "sum(times)" if any(source.packed for source in sources) else "count(*)"
 
 
 def _fine(source: Source) -> str:
@@ -272,7 +280,14 @@ def _number(
         tuple(sources),
         split_column,
         _notes(con),
+        _merged(con, sources),
     )
+
+
+def _merged(con: DuckDBPyConnection, sources: Sequence[Source]) -> tuple[int, int, int]:
+    merged = f"SELECT part, {_counted(sources)} - count(*) FROM staged GROUP BY part"
+    by_part = dict(con.execute(merged).fetchall())
+    return int(by_part.get(0, 0)), int(by_part.get(1, 0)), int(by_part.get(2, 0))
 
 
 def _refuse_repeated_header(con: DuckDBPyConnection, sources: Sequence[Source]) -> None:
@@ -356,39 +371,3 @@ def _check_whole_numbers(con: DuckDBPyConnection, what: str, sources: Sequence[S
                 f"{what} {bad[:40]!r} of {source.label} is not a whole number from 0 to 2^63-1, as lines of 'user item "
                 "item …' need; if the file is a table, pass --format csv."
             )
-
-
-def _sentence(message: str, label: str) -> str:
-    """DuckDB's many lines, as one that says what came, what was expected and what to do."""
-    line = re.search(r"Error on Line: (\d+)", message)
-    where = f"line {line[1]} of {label}" if line else label
-    columns = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
-    if columns:
-        return (
-            f"{where} has {columns[2]} columns, expected {columns[1]} as in the first line; mend the line, or name the "
-            "separator with --delimiter."
-        )
-    value = re.search(r'Could not convert string "(.*)" to', message)
-    if value:
-        return (
-            f"{where} has the rating {value[1][:40]!r}, which is not a number; correct it or name another --rating-col."
-        )
-    known = {
-        "Invalid unicode": "is not UTF-8 text; save it as UTF-8 or name its encoding with --encoding latin-1",
-        "not utf-8 encoded": "is not UTF-8 text; save it as UTF-8 or name its encoding with --encoding latin-1",
-        "unterminated quote": "has a quoted value that does not end where it should; close or double its quotes",
-        "state machine": "mixes line endings or quotes beyond reading; save it with one kind of line ending",
-        "Maximum line size": "has a line longer than 16 MB; is it really a table of users and items?",
-        "GZIP": "is a damaged gzip file; download or compress it again",
-        "too small to be a Parquet": "is not a whole Parquet file; write or download it again",
-        "schema mismatch": "holds files of different columns or types; make them alike or name one of them",
-        "No space left": "needs more temporary disk space than there is; free some, or set TMPDIR to a larger disk",
-        "Out of Memory": "needs more memory or temporary disk than there is; free some, or set TMPDIR to a larger disk",
-        "Permission denied": "may not be read; check its rights",
-        "No magic bytes": "is not a whole Parquet file; write or download it again",
-    }
-    for fragment, meaning in known.items():
-        if fragment in message:
-            return f"{where} {meaning}."
-    first = message.strip().splitlines()[0].removeprefix("Invalid Input Error: ")
-    return f"{where} cannot be read ({first[:200]}); check the file, or name its format with --format."

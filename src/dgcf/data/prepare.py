@@ -119,10 +119,10 @@ def _filtered(
     rows: Interactions, how: Preparation, names: Sequence[str]
 ) -> tuple[Interactions, list[Removed], dict[str, int]]:
     """The rows that stay, what each filter removed, and how many repeats each part had."""
-    removed = [Removed(str(how.ratings), rows.rows_read - len(rows), 0, 0)] if how.ratings else []
+    removed = [Removed(str(how.ratings), rows.rows_read - len(rows) - sum(rows.merged), 0, 0)] if how.ratings else []
     if not len(rows):
         raise DataError(f"the filter '{how.ratings}' leaves no interaction of {rows.rows_read:,}; change it.")
-    before = np.bincount(rows.part, minlength=len(names))
+    before = np.bincount(rows.part, minlength=len(names)) + rows.merged[: len(names)]
     rows, repeated = drop_repeats(rows)
     after = np.bincount(rows.part, minlength=len(names))
     removed.append(repeated)

@@ -8,42 +8,27 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgcf.data import sniff
+from dgcf.data.columns import ReadOptions as ReadOptions
+from dgcf.data.columns import choose_columns
+from dgcf.data.paths import local_path, shown
+from dgcf.data.sql import path_literal, quote_name, quote_text
+from dgcf.data.text import LONGEST_LINE, Text, plain_text
 from dgcf.data.vocabulary import IdKind
 from dgcf.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-Column = str | int
 # The number of a row's split, by what a column named split says; NULL for anything else.
 PART_OF_SPLIT = (
     "CASE lower(split) WHEN 'train' THEN 0 WHEN 'validation' THEN 1 WHEN 'valid' THEN 1 WHEN 'val' THEN 1 "
     "WHEN 'dev' THEN 1 WHEN 'test' THEN 2 END"
 )
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """How to read a source; what is None is found by looking.
-
-    A column is named by its header, or by its position (0 is the first). ``rating_col="none"`` ignores a rating.
-    """
-
-    format: str | None = None
-    user_col: Column | None = None
-    item_col: Column | None = None
-    rating_col: Column | None = None
-    timestamp_col: Column | None = None
-    delimiter: str | None = None
-    header: bool | None = None
-    encoding: str = "utf-8"
-    text_ids: bool = False
-    trim_ids: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +38,8 @@ class Source:
     ``label`` names it in messages; ``first_line`` is the line of the first row, where lines mean anything;
     ``header_pair`` is what the header calls user and item. ``whole_number_ids``: the format has no other ids.
     ``listed``: it has no times, but each user's items in a list, where ``place`` counts from 0. ``split``: there is a
-    column of that name. ``read_as`` says what was found by looking.
+    column of that name. ``packed``: it is so much smaller than its rows that it must repeat them. ``path`` is what the
+    table engine reads, where that is a file. ``read_as`` says what was found by looking.
     """
 
     label: str
@@ -67,45 +53,88 @@ class Source:
     first_line: int | None = None
     header_pair: tuple[str, str] | None = None
     whole_number_ids: bool = False
+    packed: bool = False
+    path: str = ""
     read_as: Mapping[str, Any] = field(default_factory=dict)
 
 
-def open_source(con: DuckDBPyConnection, source: Any, options: ReadOptions) -> Source:
-    """Find the reader for a path, a glob, a frame or a matrix."""
+def open_source(con: DuckDBPyConnection, source: Any, options: ReadOptions, folder: Path) -> Source:
+    """Find the reader for a path, a glob, a frame or a matrix; ``folder`` is for temporary files."""
     if isinstance(source, (str, Path)):
-        return _open_path(con, str(source), options)
+        return _open_path(con, str(source), options, folder)
     if hasattr(source, "tocoo"):
         return read_matrix(con, source)
     return read_frame(con, source, options)
 
 
-def _open_path(con: DuckDBPyConnection, text: str, options: ReadOptions) -> Source:
-    path = Path(text).expanduser()
+def _open_path(con: DuckDBPyConnection, name: str, options: ReadOptions, folder: Path) -> Source:
     if options.format is not None and options.format not in FORMATS:
         near = did_you_mean(options.format, FORMATS)
         raise ConfigError(f"unknown format {options.format!r}, expected one of {', '.join(FORMATS)}{near or '.'}")
-    if not text:
+    if not name:
         raise DataError("the name of the data is empty, expected a path or a known name (`dgcf data list`).")
-    if glob.has_magic(text) and not path.exists():
-        return _read_glob(con, text, path, options)
+    path = local_path(name)
+    if glob.has_magic(name) and not path.exists():
+        files = _matching(path, options)
+        fixed = next(part for part in path.parents if not glob.has_magic(str(part)))
+        return read_parquet(con, files, shown(path.name), options, _partitioned(files, fixed))
     if not path.exists():
-        raise DataError(f"there is no file {path}; check the path, or list the known datasets with `dgcf data list`.")
-    if not path.is_file() and not path.is_dir():
-        raise DataError(f"{path} is not a regular file, expected a text or Parquet file or a folder of Parquet files.")
-    if options.format == "parquet" or path.is_dir() or _is_parquet(path):
-        return read_parquet(con, path, options)
-    encoding = sniff.canonical_encoding(options.encoding)
-    sample = sniff.read_sample(path, encoding)
-    return TEXT_READERS[options.format or sniff.find_format(path, sample)](path, sample, options)
+        raise DataError(
+            f"there is no file {shown(path)}; check the path, or list the known datasets with `dgcf data list`."
+        )
+    if path.is_dir():
+        files = _inside(path)
+        return read_parquet(con, files, shown(path.name), options, _partitioned(files, path))
+    if not path.is_file():
+        raise DataError(
+            f"{shown(path)} is not a regular file, expected a text or Parquet file or a folder of Parquet files."
+        )
+    if options.format == "parquet" or _is_parquet(path):
+        return read_parquet(con, [path], shown(path.name), options)
+    text = plain_text(path, options.encoding, folder)
+    sample = sniff.read_sample(text)
+    return TEXT_READERS[options.format or sniff.find_format(path.name, sample)](text, sample, options)
 
 
-def _read_glob(con: DuckDBPyConnection, text: str, path: Path, options: ReadOptions) -> Source:
-    found = [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207 (the pattern may be absolute)
+def _matching(pattern: Path, options: ReadOptions) -> list[Path]:
+    """Return the files that a pattern matches."""
+    found = [Path(name) for name in sorted(glob.glob(str(pattern), recursive=True))]  # noqa: PTH207 (it may be absolute)
+    files = [path for path in found if path.is_file()]
+    if not files:
+        raise DataError(f"no file matches {shown(pattern)}; check the pattern.")
+    if options.format != "parquet" and not all(map(_is_parquet, files)):
+        raise DataError(
+            f"{shown(pattern)} matches files that are not Parquet; join text files into one, or name one of them."
+        )
+    return files
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return the Parquet files in a folder, to any depth."""
+    found = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
     if not found:
-        raise DataError(f"no file matches {text}; check the pattern.")
-    if options.format != "parquet" and not all(_is_parquet(file) for file in found if file.is_file()):
-        raise DataError(f"{text} matches files that are not Parquet; join text files into one, or name one of them.")
-    return read_parquet(con, path, options)
+        raise DataError(
+            f"{shown(folder)} holds no Parquet file, no prepared dataset (dataset.json) and no split (train.txt); "
+            "name a file in it."
+        )
+    return found
+
+
+def _partitioned(files: list[Path], base: Path) -> bool:
+    """Whether all files lie in folders ``key=value`` of the same keys below ``base``, as Spark and Hive write them."""
+    keys = {tuple(_keys(path.relative_to(base).parent)) for path in files}
+    if len(keys) != 1 or keys == {()}:
+        return False
+    if _keys(base.absolute()):
+        raise DataError(
+            f"{shown(base)} holds folders named key=value and lies below another one, which would be taken for a "
+            "column too; move or rename it."
+        )
+    return True
+
+
+def _keys(folder: Path) -> list[str]:
+    return [part.partition("=")[0] for part in folder.parts if "=" in part]
 
 
 def _is_parquet(path: Path) -> bool:
@@ -121,9 +150,9 @@ def _is_parquet(path: Path) -> bool:
 # Text -------------------------------------------------------------------------------------------------------------
 
 
-def read_csv(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
+def read_csv(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
     """Delimited text (.csv, .tsv, any delimiter, quoted, gzipped), with or without a header."""
-    delimiter = sniff.find_delimiter(sample, path.name) if options.delimiter is None else options.delimiter
+    delimiter = sniff.find_delimiter(sample, text.name) if options.delimiter is None else options.delimiter
     delimiter = delimiter.replace("\\t", "\t")
     if not delimiter or len(delimiter.encode()) > 4 or set(delimiter) & set('"\r\n'):
         raise ConfigError(
@@ -131,11 +160,11 @@ def read_csv(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
         )
     rows = sniff.split_lines(sample.lines[:100], delimiter)
     if len(rows[0]) < 2:
-        raise DataError(f"{path.name} has one column when cut at {delimiter!r}; name what separates its columns.")
-    header = _decide_header(rows, options, path.name)
+        raise DataError(f"{text.name} has one column when cut at {delimiter!r}; name what separates its columns.")
+    header = _decide_header(rows, options, text.name)
     names = rows[0] if header else [f"column {place}" for place in range(len(rows[0]))]
-    roles = _choose_columns([name.strip() for name in names], options, path.name, by_position=not header)
-    return _delimited(path, sample, options, delimiter, header, names, roles, format="csv")
+    roles = choose_columns([name.strip() for name in names], options, text.name, by_position=not header)
+    return _delimited(text, sample, options, delimiter, header, names, roles, format="csv")
 
 
 def _decide_header(rows: list[list[str]], options: ReadOptions, label: str) -> bool:
@@ -153,21 +182,21 @@ def _decide_header(rows: list[list[str]], options: ReadOptions, label: str) -> b
     return header
 
 
-def read_inter(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
+def read_inter(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
     """RecBole's atomic file: tab-separated, never quoted, with a typed header such as ``user_id:token``."""
     header = sample.lines[0].split("\t")
-    roles = _choose_columns([name.partition(":")[0] for name in header], options, path.name, by_position=False)
-    return _delimited(path, sample, options, "\t", True, header, roles, quoted=False, format="inter")
+    roles = choose_columns([name.partition(":")[0] for name in header], options, text.name, by_position=False)
+    return _delimited(text, sample, options, "\t", True, header, roles, quoted=False, format="inter")
 
 
-def read_u_data(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
+def read_u_data(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
     """MovieLens 100K's ``u.data``: tab-separated user, item, rating, timestamp."""
-    return _delimited(path, sample, options, "\t", False, _MOVIELENS, _PLACES, quoted=False, format="u.data")
+    return _delimited(text, sample, options, "\t", False, _MOVIELENS, _PLACES, quoted=False, format="u.data")
 
 
-def read_ratings_dat(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
+def read_ratings_dat(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
     """MovieLens 1M's and 10M's ``ratings.dat``: ``user::item::rating::timestamp``."""
-    return _delimited(path, sample, options, "::", False, _MOVIELENS, _PLACES, quoted=False, format="ratings.dat")
+    return _delimited(text, sample, options, "::", False, _MOVIELENS, _PLACES, quoted=False, format="ratings.dat")
 
 
 _MOVIELENS = ["user", "item", "rating", "timestamp"]
@@ -175,7 +204,7 @@ _PLACES = {name: place for place, name in enumerate(_MOVIELENS)}
 
 
 def _delimited(
-    path: Path,
+    text: Text,
     sample: sniff.Sample,
     options: ReadOptions,
     delimiter: str,
@@ -188,13 +217,15 @@ def _delimited(
 ) -> Source:
     types = ["DOUBLE" if place == roles.get("rating") else "VARCHAR" for place in range(len(names))]
     quote = '"' if quoted and len(delimiter) == 1 else ""
-    table = _scan_text(path, sample, options, delimiter, types, header=header, quote=quote)
+    table = scan_text(text, sample, delimiter, types, header=header, quote=quote)
     parts = [f"{_id(f'c{roles[role]}', options)} AS {role}" for role in ("user", "item")]
     parts += [f"c{roles[role]} AS {role}" for role in ("rating", "split") if role in roles]
     if "timestamp" in roles:
         parts.append(f"{_text_time('c' + str(roles['timestamp']))} AS timestamp")
     return Source(
-        label=path.name,
+        label=text.name,
+        packed=text.packed,
+        path=str(text.path),
         select=f"SELECT {', '.join(parts)} FROM {table}",
         rating="rating" in roles,
         timestamp="timestamp" in roles,
@@ -218,13 +249,15 @@ def _text_time(column: str) -> str:
     return f"coalesce(try_cast({column} AS DOUBLE), epoch(try_cast({column} AS TIMESTAMPTZ)))"
 
 
-def read_adjacency(path: Path, sample: sniff.Sample, options: ReadOptions) -> Source:
+def read_adjacency(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
     """Lines ``user item item …`` of whole numbers: the format of NGCF, LightGCN and the paper's authors."""
-    table = _scan_text(path, sample, options, "\x1f", ["VARCHAR"], header=False, quote="")
+    table = scan_text(text, sample, "\x1f", ["VARCHAR"], header=False, quote="")
     fields = "list_filter(string_split(replace(c0, chr(9), ' '), ' '), lambda field: field <> '')"
     lists = f"SELECT {fields} AS fields FROM {table} WHERE trim(c0) <> ''"
     return Source(
-        label=path.name,
+        label=text.name,
+        packed=text.packed,
+        path=str(text.path),
         select="SELECT fields[1] AS user, unnest(fields[2:]) AS item, unnest(range(len(fields) - 1)) AS place "
         f"FROM ({lists})",
         listed=True,
@@ -233,10 +266,9 @@ def read_adjacency(path: Path, sample: sniff.Sample, options: ReadOptions) -> So
     )
 
 
-def _scan_text(
-    path: Path,
+def scan_text(
+    text: Text,
     sample: sniff.Sample,
-    options: ReadOptions,
     delimiter: str,
     types: list[str],
     *,
@@ -246,14 +278,13 @@ def _scan_text(
     """A ``read_csv`` call that leaves nothing to guessing: every column has its type, every line all columns."""
     columns = ", ".join(f"'c{place}': '{type_name}'" for place, type_name in enumerate(types))
     return (
-        f"read_csv({quoted_text(_literal_path(path))}, auto_detect=false, strict_mode=true, header={header}, "
-        f"delim={quoted_text(delimiter)}, quote='{quote}', escape='{quote}', columns={{{columns}}}, "
-        f"compression='{'gzip' if sample.gzipped else 'none'}', max_line_size=16777216, skip={sample.skipped}, "
-        f"encoding='{sniff.canonical_encoding(options.encoding)}')"
+        f"read_csv({path_literal(text.path)}, auto_detect=false, strict_mode=true, header={header}, "
+        f"delim={quote_text(delimiter)}, quote='{quote}', escape='{quote}', columns={{{columns}}}, compression='none', "
+        f"max_line_size={LONGEST_LINE}, buffer_size={2 * LONGEST_LINE}, skip={sample.skipped}, hive_partitioning=false)"
     )
 
 
-TEXT_READERS: dict[str, Callable[[Path, sniff.Sample, ReadOptions], Source]] = {
+TEXT_READERS: dict[str, Callable[[Text, sniff.Sample, ReadOptions], Source]] = {
     "csv": read_csv,
     "inter": read_inter,
     "adjacency": read_adjacency,
@@ -266,15 +297,34 @@ FORMATS = (*TEXT_READERS, "parquet")
 # Typed tables -----------------------------------------------------------------------------------------------------
 
 
-def read_parquet(con: DuckDBPyConnection, path: Path, options: ReadOptions) -> Source:
-    """A Parquet file, a folder of them (searched to any depth), or a glob."""
-    pattern = _literal_path(path) if not path.is_dir() else f"{_literal_path(path)}/**/*.parquet"
-    if path.is_dir() and not any(path.rglob("*.parquet")):
-        raise DataError(
-            f"{path} holds no Parquet file, no prepared dataset (dataset.json) and no split (train.txt); "
-            "name a file in it."
-        )
-    return _typed_table(con, f"read_parquet({quoted_text(pattern)})", path.name, options)
+def read_parquet(
+    con: DuckDBPyConnection, files: list[Path], label: str, options: ReadOptions, partitioned: bool = False
+) -> Source:
+    """Parquet files of the same columns; ``partitioned``: folders ``key=value`` are columns, too."""
+    table = (
+        f"read_parquet([{', '.join(map(path_literal, files))}], hive_partitioning={partitioned}, union_by_name=false)"
+    )
+    schema = con.execute(f"SELECT name, num_children FROM parquet_schema({path_literal(files[0])})").fetchall()
+    rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
+    packed = rows > sum(path.stat().st_size for path in files)
+    source = _typed_table(con, table, label, options, _top_level(schema))
+    return replace(source, packed=packed, path=str(files[0]) if len(files) == 1 else "")
+
+
+def _top_level(schema: list[tuple[str, int | None]]) -> list[str]:
+    """Return the columns' own names, of a Parquet schema in depth-first order; DuckDB renames repeated ones."""
+
+    def skip(place: int) -> int:
+        after = place + 1
+        for _ in range(schema[place][1] or 0):
+            after = skip(after)
+        return after
+
+    names, place = [], 1  # the first entry is the root
+    while place < len(schema):
+        names.append(schema[place][0])
+        place = skip(place)
+    return names
 
 
 def read_frame(con: DuckDBPyConnection, frame: Any, options: ReadOptions) -> Source:
@@ -288,7 +338,8 @@ def read_frame(con: DuckDBPyConnection, frame: Any, options: ReadOptions) -> Sou
         raise DataError(
             f"cannot read a {type(frame).__name__}, expected a path, a pandas, polars or Arrow table or a SciPy matrix."
         ) from problem
-    return _typed_table(con, name, f"the {type(frame).__name__}", options)
+    own = getattr(frame, "column_names", getattr(frame, "columns", ()))
+    return _typed_table(con, name, f"the {type(frame).__name__}", options, [str(column) for column in own])
 
 
 def read_matrix(con: DuckDBPyConnection, matrix: Any) -> Source:
@@ -301,25 +352,28 @@ def read_matrix(con: DuckDBPyConnection, matrix: Any) -> Source:
     con.execute(f"CREATE TEMP TABLE {name} (user BIGINT, item BIGINT, rating DOUBLE)")
     arrays = {"user": coo.row.astype(np.int64), "item": coo.col.astype(np.int64), "rating": values}
     con.execute(f"INSERT INTO {name} SELECT unnest($user), unnest($item), unnest($rating)", arrays)
-    return _typed_table(con, name, "the matrix", ReadOptions())
+    return _typed_table(con, name, "the matrix", ReadOptions(), [])
 
 
-def _typed_table(con: DuckDBPyConnection, table: str, label: str, options: ReadOptions) -> Source:
+def _typed_table(con: DuckDBPyConnection, table: str, label: str, options: ReadOptions, own_names: list[str]) -> Source:
+    """``own_names``: what the first columns are called by the source, where DuckDB may have renamed them."""
     described = con.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
     names, types = [row[0] for row in described], [str(row[1]) for row in described]
-    roles = _choose_columns(names, options, label, by_position=False)
+    roles = choose_columns([*own_names, *names[len(own_names) :]], options, label, by_position=False)
     kinds = {role: _id_kind(names[roles[role]], types[roles[role]], label) for role in ("user", "item")}
-    ids = {role: f"CAST({_name(names[roles[role]])} AS VARCHAR)" for role in ("user", "item")}
+    ids = {role: f"CAST({quote_name(names[roles[role]])} AS VARCHAR)" for role in ("user", "item")}
     parts = [f"{_id(column, options)} AS {role}" for role, column in ids.items()]
     if "split" in roles:
-        parts.append(f"CAST({_name(names[roles['split']])} AS VARCHAR) AS split")
+        parts.append(f"CAST({quote_name(names[roles['split']])} AS VARCHAR) AS split")
     if "rating" in roles:
-        parts.append(f"try_cast({_name(names[roles['rating']])} AS DOUBLE) AS rating")
+        parts.append(f"try_cast({quote_name(names[roles['rating']])} AS DOUBLE) AS rating")
     if "timestamp" in roles:
-        column, kind = _name(names[roles["timestamp"]]), types[roles["timestamp"]]
-        is_time = kind.startswith(("TIMESTAMP", "DATE"))
-        seconds = f"epoch({column})" if is_time else _text_time(column) if kind == "VARCHAR" else column
-        parts.append(f"CAST({seconds} AS DOUBLE) AS timestamp")
+        column, kind = quote_name(names[roles["timestamp"]]), types[roles["timestamp"]]
+        if kind.startswith(("TIMESTAMP", "DATE")):
+            column = f"epoch(CAST({column} AS TIMESTAMPTZ))"
+        elif kind == "VARCHAR":
+            column = _text_time(column)
+        parts.append(f"CAST({column} AS DOUBLE) AS timestamp")
     return Source(
         label=label,
         select=f"SELECT {', '.join(parts)} FROM {table}",
@@ -341,73 +395,3 @@ def _id_kind(column: str, type_name: str, label: str) -> IdKind:
         f"column {column!r} of {label} holds {type_name.lower()} values, expected ids as text or whole numbers; "
         "cast it first (a missing value often turns whole numbers into floats)."
     )
-
-
-# Columns ----------------------------------------------------------------------------------------------------------
-
-
-def _choose_columns(names: list[str], options: ReadOptions, label: str, *, by_position: bool) -> dict[str, int]:
-    """Which column plays which role: as told, else by the names people use, else (no header) the first two."""
-    told = {
-        "user": options.user_col,
-        "item": options.item_col,
-        "rating": options.rating_col,
-        "timestamp": options.timestamp_col,
-    }
-    if len(names) < 2:
-        raise DataError(f"{label} has one column, expected at least user and item.")
-    roles = {"user": 0, "item": 1} if by_position else _known_columns(names, told, label)
-    for role, column in told.items():
-        if column == "none" and role in ("rating", "timestamp"):
-            roles.pop(role, None)
-        elif column is not None:
-            roles[role] = _place(column, names, role, label)
-    for role in ("user", "item"):
-        if role not in roles:
-            raise DataError(
-                f"no column of {label} is known as the {role} (it has {', '.join(names[:8])}); name it with "
-                f"--{role}-col."
-            )
-    if roles["user"] == roles["item"]:
-        raise DataError(f"user and item are the same column of {label}; name them with --user-col and --item-col.")
-    return roles
-
-
-def _known_columns(names: list[str], told: Mapping[str, Column | None], label: str) -> dict[str, int]:
-    """Columns by the names people use; where two could be the same thing, nobody guesses."""
-    roles: dict[str, int] = {}
-    for role in (*told, "split"):
-        places = [place for place, name in enumerate(names) if sniff.role_of(name) == role]
-        if len(places) > 1 and role in ("user", "item") and told[role] is None:
-            raise DataError(
-                f"columns {' and '.join(repr(names[place]) for place in places)} of {label} could each be the {role}; "
-                f"name one with --{role}-col (a place from 0 if the names are the same)."
-            )
-        if len(places) == 1 and told.get(role) is None:
-            roles[role] = places[0]
-    return roles
-
-
-def _place(column: Column, names: list[str], role: str, label: str) -> int:
-    if isinstance(column, str) and column in names:
-        return names.index(column)
-    if str(column).isdecimal() and int(column) < len(names):
-        return int(column)
-    raise DataError(
-        f"{label} has no column {column!r} for the {role}, it has {', '.join(names[:8])}; correct --{role}-col"
-        f"{did_you_mean(str(column), names) or '.'}"
-    )
-
-
-def quoted_text(text: str) -> str:
-    """A string literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
-
-
-def _literal_path(path: Path) -> str:
-    """A path whose own brackets and stars are not taken for a pattern, unless no such file exists."""
-    return glob.escape(str(path)) if path.exists() else str(path)

@@ -1,21 +1,18 @@
-"""What kind of file is this? A look at its first bytes: compression, encoding, format, delimiter, header."""
+"""What kind of file is this? A look at its first lines: format, delimiter, header."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
-import zlib
 from dataclasses import dataclass
-from pathlib import Path
 
+from dgcf.data.text import LONGEST_LINE, Text
 from dgcf.errors import DataError
 
 SAMPLE_BYTES = 1 << 16
 _WHOLE = re.compile(r"-?[0-9]+")
 DELIMITERS = ("\t", "::", ",", ";", "|", " ")
-ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": "latin-1", "utf-16": "utf-16"}
 
 # What people call these columns, lower case and without separators.
 ROLE_NAMES = {
@@ -36,44 +33,24 @@ class Sample:
     """The beginning of a text file: its whole lines, decoded."""
 
     lines: list[str]
-    gzipped: bool
     skipped: int
     """Empty lines before the first one, which no reader may take for a header."""
 
 
-def canonical_encoding(name: str) -> str:
-    """The encodings that the table engine reads, by the names people use."""
-    try:
-        return ENCODINGS[name.lower().replace("_", "-")]
-    except KeyError:
-        raise DataError(f"encoding {name!r} is not supported, expected utf-8, latin-1 or utf-16.") from None
-
-
-def read_sample(path: Path, encoding: str) -> Sample:
-    """The first lines of a file, or a DataError for what no reader could make sense of."""
-    try:
-        with path.open("rb") as file:
-            gzipped = file.read(2) == b"\x1f\x8b"
-        if gzipped:
-            _check_gzip(path)
-        with gzip.open(path) if gzipped else path.open("rb") as stream:
-            raw = stream.read(SAMPLE_BYTES)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise DataError(f"{path.name} is a damaged gzip file ({problem}); download or compress it again.") from problem
-    except OSError as problem:
-        raise DataError(
-            f"cannot read {path}: {problem.strerror or problem}; check the path and its rights."
-        ) from problem
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding != "utf-16":
-        raise DataError(f"{path.name} is UTF-16 text, expected {encoding}; pass --encoding utf-16.")
-    if b"\x00" in raw and encoding != "utf-16":
-        raise DataError(f"{path.name} is a binary file, expected text or Parquet; name its format with --format.")
-    lines = _whole_lines(raw, encoding, path.name, cut=len(raw) == SAMPLE_BYTES)
+def read_sample(text: Text) -> Sample:
+    """Return the first lines of a checked text, or refuse what no reader could make sense of."""
+    with text.path.open("rb") as stream:
+        raw = stream.read(SAMPLE_BYTES)
+        if len(raw) == SAMPLE_BYTES:
+            # Whole lines alone; the first one in any case.
+            raw = raw[: raw.rfind(b"\n") + 1] or raw + (b"" if b"\r" in raw else stream.readline(LONGEST_LINE))
+    # The text is valid: only a letter that was cut in two at the end can be bad.
+    lines = re.split(r"\r\n|\n|\r", raw.decode("utf-8-sig", errors="ignore"))
     filled = [place for place, line in enumerate(lines) if line.strip()]
     if not filled:
-        raise DataError(f"{path.name} is empty, expected lines of data; write or download it again.")
-    _refuse_other_kinds(lines[filled[0]], path.name)
-    return Sample([lines[place] for place in filled], gzipped, skipped=filled[0])
+        raise DataError(f"{text.name} is empty, expected lines of data; write or download it again.")
+    _refuse_other_kinds(lines[filled[0]], text.name)
+    return Sample([lines[place] for place in filled], skipped=filled[0])
 
 
 def _refuse_other_kinds(first: str, name: str) -> None:
@@ -84,34 +61,13 @@ def _refuse_other_kinds(first: str, name: str) -> None:
         raise DataError(f"{name} begins with a line that is neither header nor data ({first[:30]}); remove it.")
 
 
-def _check_gzip(path: Path) -> None:
-    """Read it through once: the table engine itself does not compare the checksum at the end."""
-    with gzip.open(path) as stream:
-        while stream.read(1 << 20):
-            pass
-
-
-def _whole_lines(raw: bytes, encoding: str, name: str, cut: bool) -> list[str]:
-    if cut and encoding != "utf-16":
-        raw = raw[: raw.rfind(b"\n") + 1] or raw
-    try:
-        text = raw.decode("utf-8-sig" if encoding == "utf-8" else encoding, errors="strict")
-    except UnicodeDecodeError as problem:
-        at = raw[: problem.start].count(b"\n") + 1
-        raise DataError(
-            f"line {at} of {name} is not {encoding} text; save it as UTF-8 or name its encoding with --encoding "
-            "latin-1."
-        ) from problem
-    return re.split(r"\r\n|\n|\r", text)
-
-
-def find_format(path: Path, sample: Sample) -> str:
+def find_format(name: str, sample: Sample) -> str:
     """``inter``, ``u.data``, ``ratings.dat``, ``adjacency`` or ``csv``, by name and then by content."""
-    name = path.name.removesuffix(".gz").lower()
-    if name.endswith(".inter"):
+    stem = name.lower().removesuffix(".gz")
+    if stem.endswith(".inter"):
         return "inter"
-    if name in ("u.data", "ratings.dat"):
-        return name
+    if stem in ("u.data", "ratings.dat"):
+        return stem
     first = sample.lines[0]
     if ":token" in first and "\t" in first:
         return "inter"
@@ -119,11 +75,11 @@ def find_format(path: Path, sample: Sample) -> str:
     if all(_WHOLE.fullmatch(field) for row in rows for field in row) and not any("\t" in line for line in sample.lines):
         # Numbers with blanks between them: a table has the same number in every line, lists do not.
         widths = {len(row) for row in rows}
-        if len(widths) > 1 or name in ("train.txt", "validation.txt", "valid.txt", "val.txt", "test.txt"):
+        if len(widths) > 1 or stem in ("train.txt", "validation.txt", "valid.txt", "val.txt", "test.txt"):
             return "adjacency"
         if max(widths) > 2:
             raise DataError(
-                f"{path.name} has {max(widths)} numbers in every line, which may be a table or lists 'user item "
+                f"{name} has {max(widths)} numbers in every line, which may be a table or lists 'user item "
                 "item …'; say which with --format csv or --format adjacency."
             )
     if all(line.count("::") == 3 for line in sample.lines):

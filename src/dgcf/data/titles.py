@@ -2,69 +2,104 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from dgcf.data import sniff
+from dgcf.data.paths import local_path, shown
+from dgcf.data.readers import scan_text
+from dgcf.data.sql import connect, sentence
+from dgcf.data.text import Text, plain_text
 from dgcf.errors import DataError
 
+LARGEST = 256 << 20
+"""Letters of all ids and titles together, which are held in memory."""
 _TITLE_NAMES = ("title", "name", "movie_title", "item_title", "product_title", "item_name", "product_name")
+# Files known by their name, and what separates their columns; the first two are id and title.
+_MOVIELENS = {"movies.dat": "::", "u.item": "|"}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where a file has what: the places of its columns, and how they are separated."""
+
+    delimiter: str
+    width: int
+    item: int
+    title: int
+    year: int | None = None
+    header: bool = True
+    quote: str = ""
 
 
 def read_titles(path: str | Path, encoding: str = "utf-8") -> dict[str, str]:
     """Raw item id → title, from a table with an item and a title column, or a file of MovieLens or RecBole."""
-    file = Path(path).expanduser()
+    import duckdb
+
+    file = local_path(path)
     if not file.is_file():
-        raise DataError(f"there is no titles file {file}; check the path given with --titles.")
-    name = file.name.lower()
-    if name == "movies.dat":
-        return {row[0]: row[1] for row in _rows(file, "latin-1", "::") if len(row) >= 2}
-    if name == "u.item":
-        return {row[0]: row[1] for row in _rows(file, "latin-1", "|") if len(row) >= 2}
-    encoding = sniff.canonical_encoding(encoding)
-    sample = sniff.read_sample(file, encoding)
-    if ":token" in sample.lines[0]:
-        return _recbole_titles(file)
-    return _table_titles(file, sample, encoding)
-
-
-def _rows(file: Path, encoding: str, delimiter: str) -> Iterator[list[str]]:
-    with gzip.open(file, "rt", encoding=encoding) if file.suffix == ".gz" else file.open(encoding=encoding) as lines:
-        for line in lines:
-            yield line.rstrip("\r\n").split(delimiter)
-
-
-def _recbole_titles(file: Path) -> dict[str, str]:
-    """RecBole's ``.item``: the year, kept apart there, goes back into the title, for films that share a name."""
-    rows = _rows(file, "utf-8", "\t")
-    names = [field.partition(":")[0] for field in next(rows)]
-    try:
-        id_place, title_place = names.index("item_id"), names.index("movie_title")
-    except ValueError:
-        raise DataError(f"{file.name} has no columns item_id and movie_title, it has {', '.join(names)}.") from None
-    year_place = names.index("release_year") if "release_year" in names else None
-    titles = {}
-    for row in rows:
-        year = row[year_place].strip() if year_place is not None and year_place < len(row) else ""
-        titles[row[id_place]] = f"{row[title_place]} ({year})" if year.isdecimal() else row[title_place]
+        raise DataError(f"there is no titles file {shown(file)}; check the path given with --titles.")
+    with connect() as (con, folder):
+        text = _text(file, encoding, folder)
+        sample = sniff.read_sample(text)
+        layout = _layout(file, sample, text.name)
+        types = ["VARCHAR"] * layout.width
+        table = scan_text(text, sample, layout.delimiter, types, header=layout.header, quote=layout.quote)
+        year = "''" if layout.year is None else f"trim(coalesce(c{layout.year}, ''))"
+        titles: dict[str, str] = {}
+        size = 0
+        try:
+            con.execute("SET preserve_insertion_order = true")  # of two titles the later one counts
+            found = con.execute(
+                f"SELECT coalesce(c{layout.item}, ''), coalesce(c{layout.title}, ''), {year} FROM {table}"
+            )
+            while rows := found.fetchmany(1024):
+                for item, title, of_year in rows:
+                    # RecBole keeps the year apart; it goes back into the title, for films that share a name.
+                    titles[item] = f"{title} ({of_year})" if of_year.isdecimal() else title
+                    size += len(item) + len(title)
+                if size > LARGEST:
+                    raise DataError(
+                        f"{text.name} holds more than {LARGEST >> 20} MiB of titles; keep the columns and rows that "
+                        "are needed."
+                    )
+        except duckdb.Error as problem:
+            raise DataError(sentence(str(problem), text.name)) from problem
     return titles
 
 
-def _table_titles(file: Path, sample: sniff.Sample, encoding: str) -> dict[str, str]:
-    delimiter = sniff.find_delimiter(sample, file.name)
+def _text(file: Path, encoding: str, folder: Path) -> Text:
+    """MovieLens's own files are latin-1 in some editions and UTF-8 in others."""
+    try:
+        return plain_text(file, encoding, folder)
+    except DataError:
+        if file.name.lower() not in _MOVIELENS:
+            raise
+        return plain_text(file, "latin-1", folder)
+
+
+def _layout(file: Path, sample: sniff.Sample, name: str) -> _Layout:
+    first = sample.lines[0]
+    if delimiter := _MOVIELENS.get(file.name.lower()):
+        width = len(first.split(delimiter))
+        if width < 2:
+            raise DataError(f"{name} has one column when cut at {delimiter!r}, expected an id and a title.")
+        return _Layout(delimiter, width, 0, 1, header=False)
+    if ":token" in first:
+        names = [field.partition(":")[0] for field in first.split("\t")]
+        place = {column: at for at, column in enumerate(names)}
+        if not {"item_id", "movie_title"} <= set(place):
+            raise DataError(f"{name} has no columns item_id and movie_title, it has {', '.join(names[:8])}.")
+        return _Layout("\t", len(names), place["item_id"], place["movie_title"], place.get("release_year"))
+    delimiter = sniff.find_delimiter(sample, name)
     if len(delimiter) > 1:
-        raise DataError(f"{file.name} is separated by {delimiter!r}, expected a CSV with an item and a title column.")
-    open_text = gzip.open if sample.gzipped else open
-    with open_text(file, "rt", encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="") as lines:
-        rows = csv.reader(lines, delimiter=delimiter)
-        names = [name.strip() for name in next(rows)]
-        item = next((place for place, name in enumerate(names) if sniff.role_of(name) == "item"), None)
-        title = next((place for place, name in enumerate(names) if name.lower() in _TITLE_NAMES), None)
-        if item is None or title is None:
-            raise DataError(
-                f"{file.name} has the columns {', '.join(names[:8])}, expected one for the item (such as item_id) and "
-                "one named title or name."
-            )
-        return {row[item]: row[title] for row in rows if len(row) > max(item, title)}
+        raise DataError(f"{name} is separated by {delimiter!r}, expected a CSV with an item and a title column.")
+    names = [field.strip() for field in sniff.split_lines([first], delimiter)[0]]
+    items = [place for place, column in enumerate(names) if sniff.role_of(column) == "item"]
+    titles = [place for place, column in enumerate(names) if column.lower() in _TITLE_NAMES]
+    if not items or not titles:
+        raise DataError(
+            f"{name} has the columns {', '.join(names[:8])}, expected one for the item (such as item_id) and one named "
+            "title or name."
+        )
+    return _Layout(delimiter, len(names), items[0], titles[0], quote='"')

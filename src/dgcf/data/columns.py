@@ -1,0 +1,88 @@
+"""How to read a source: the options, and which column of a table plays which role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dgcf.data import sniff
+from dgcf.errors import DataError, did_you_mean
+
+Column = str | int
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a source; what is None is found by looking.
+
+    A column is named by its header, or by its position (0 is the first). ``rating_col="none"`` ignores a rating.
+    """
+
+    format: str | None = None
+    user_col: Column | None = None
+    item_col: Column | None = None
+    rating_col: Column | None = None
+    timestamp_col: Column | None = None
+    delimiter: str | None = None
+    header: bool | None = None
+    encoding: str = "utf-8"
+    text_ids: bool = False
+    trim_ids: bool = False
+
+
+def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_position: bool) -> dict[str, int]:
+    """Which column plays which role: as told, else by the names people use, else (no header) the first two."""
+    told = {
+        "user": options.user_col,
+        "item": options.item_col,
+        "rating": options.rating_col,
+        "timestamp": options.timestamp_col,
+    }
+    if len(names) < 2:
+        raise DataError(f"{label} has one column, expected at least user and item.")
+    roles = {"user": 0, "item": 1} if by_position else _known_columns(names, told, label)
+    for role, column in told.items():
+        if column == "none" and role in ("rating", "timestamp"):
+            roles.pop(role, None)
+        elif column is not None:
+            roles[role] = _place(column, names, role, label)
+    for role in ("user", "item"):
+        if role not in roles:
+            raise DataError(
+                f"no column of {label} is known as the {role} (it has {', '.join(names[:8])}); name it with "
+                f"--{role}-col."
+            )
+    if roles["user"] == roles["item"]:
+        raise DataError(f"user and item are the same column of {label}; name them with --user-col and --item-col.")
+    return roles
+
+
+def _known_columns(names: list[str], told: Mapping[str, Column | None], label: str) -> dict[str, int]:
+    """Columns by the names people use; where two could be the same thing, nobody guesses."""
+    roles: dict[str, int] = {}
+    for role in (*told, "split"):
+        places = [place for place, name in enumerate(names) if sniff.role_of(name) == role]
+        repeated = len({names[place].lower() for place in places}) < len(places)
+        if len(places) > 1 and told.get(role) is None and (repeated or role in ("user", "item")):
+            raise DataError(
+                f"columns {' and '.join(repr(names[place]) for place in places)} of {label} could each be the {role}; "
+                + ("rename one." if role == "split" else f"name one with --{role}-col (alike ones by a place from 0).")
+            )
+        if len(places) == 1 and told.get(role) is None:
+            roles[role] = places[0]
+    return roles
+
+
+def _place(column: Column, names: list[str], role: str, label: str) -> int:
+    if isinstance(column, str) and names.count(column) > 1:
+        raise DataError(
+            f"{label} has {names.count(column)} columns named {column!r}; name the {role} by its place from 0."
+        )
+    if isinstance(column, str) and column in names:
+        return names.index(column)
+    if str(column).isdecimal() and int(column) < len(names):
+        return int(column)
+    raise DataError(
+        f"{label} has no column {column!r} for the {role}, it has {', '.join(names[:8])}; correct --{role}-col"
+        f"{did_you_mean(str(column), names) or '.'}"
+    )

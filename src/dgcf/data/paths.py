@@ -1,0 +1,54 @@
+"""Paths that users give: what they name, and how they are shown in a message."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from dgcf.errors import DataError
+
+
+def local_path(source: str | Path) -> Path:
+    """Return the path that a user named: the name itself where it exists, else with ``~`` expanded.
+
+    A name that the file system cannot look up (not UTF-8, too long, no right to enter a folder) is refused.
+    """
+    path = require_utf8(Path(source))
+    if not _is_there(path) and str(source).startswith("~"):
+        try:
+            path = path.expanduser()
+        except RuntimeError:  # there is no such user
+            return path
+        _is_there(path)
+    return path
+
+
+def require_utf8(path: Path) -> Path:
+    """Refuse a name that is not UTF-8 text: neither the table engine nor a JSON record can hold it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"the name {shown(path)} is not UTF-8 text; rename the file or folder.") from None
+    return path
+
+
+def shown(path: str | Path) -> str:
+    """Return a name as one line of printable text; bytes that are not UTF-8 and control characters are escaped."""
+    text = os.fsencode(path).decode("utf-8", errors="backslashreplace")
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+        if path.is_dir():
+            os.scandir(path).close()
+    except ValueError:
+        raise DataError(f"the name {shown(path)} holds a zero byte, which no file has; check it.") from None
+    except OSError as problem:
+        if problem.errno in (errno.ENOENT, errno.ENOTDIR):
+            return False
+        name = shown(path) if len(str(path)) < 200 else f"{shown(path)[:200]}…"
+        raise DataError(f"cannot read {name}: {problem.strerror}; check the name and its rights.") from problem
+    return True
