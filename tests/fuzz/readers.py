@@ -148,6 +148,7 @@ def _field(text: str, place: int, delimiter: str, quoted: bool) -> tuple[str, in
 def run(count: int, seed: int, first: int = 0) -> tuple[int, list[str]]:
     """Read ``count`` inputs; return how many were refused, and the failures."""
     refused, failures = 0, []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory(prefix="dgcf-fuzz-") as folder:
         for index in range(first, first + count):
             faulthandler.dump_traceback_later(120, exit=True)
@@ -156,9 +157,9 @@ def run(count: int, seed: int, first: int = 0) -> tuple[int, list[str]]:
             if problem:
                 failures.append(f"input {index} of seed {seed}: {problem}")
     faulthandler.cancel_dump_traceback_later()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if peak > LARGEST_MEMORY:
-        failures.append(f"memory reached {peak:,} bytes")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if peak * 1024 > LARGEST_MEMORY and peak > before:
+        failures.append(f"memory reached {peak:,} KiB")
     return refused, failures
 
 

@@ -36,7 +36,7 @@ def path_literal(path: Path, *, write: bool = False) -> str:
     The path is made absolute, because DuckDB takes ``file:x`` and ``s3://x`` for addresses. When reading, characters
     of a pattern (``* ? [``) are escaped; COPY does not know patterns.
     """
-    text = str(require_utf8(path).absolute())
+    text = str(require_utf8(path.absolute()))
     if write or not glob.has_magic(text):
         return quote_text(text)
     if "\\" in text:  # DuckDB takes a backslash in a pattern for a separator
@@ -50,6 +50,7 @@ def connect() -> Iterator[tuple[DuckDBPyConnection, Path]]:
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="dgcf-") as folder, duckdb.connect() as con:
+        require_utf8(Path(folder))  # which TMPDIR names
         con.execute("SET preserve_insertion_order = false")
         con.execute("SET enable_progress_bar = false")
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")

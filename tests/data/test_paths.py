@@ -1,0 +1,136 @@
+"""Names of files: what is named is read, literally, and what cannot be named is refused in one sentence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dgcf.data import load
+from dgcf.data.convert import convert
+from dgcf.data.dataset import Dataset
+from dgcf.data.prepare import Preparation
+from dgcf.data.splits import Split
+from dgcf.data.titles import read_titles
+from dgcf.errors import DataError
+
+WHOLE = Preparation(split=Split("none"))
+FRAME = pd.DataFrame({"user": ["a", "b"], "item": ["x", "y"]})
+PAIRS = {("a", "x"), ("b", "y")}
+NOT_UTF8 = os.fsdecode(b"caf\xe9")
+ODD_NAMES = [
+    "~",
+    "~nobody",
+    "file:x",
+    "s3:x",
+    "a[1]*?",
+    "it's",
+    'say "hi"',
+    "user=9",
+    "a\\b",
+    "two\nlines",
+    "é😀",
+    "-x",
+]
+
+
+def pairs_of(dataset: Dataset) -> set[tuple[Any, Any]]:
+    users, items = list(dataset.users), list(dataset.items)
+    return {(users[u], items[i]) for u, i in zip(dataset.train.user_idx, dataset.train.indices, strict=True)}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, so that names can be relative."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_are_read_and_written_literally(here: Path, name: str) -> None:
+    (here / f"{name}.csv").write_text("user,item\na,x\nb,y\n")
+    dataset = load(f"{name}.csv", WHOLE)
+    assert pairs_of(dataset) == PAIRS
+    convert(dataset, Path(f"{name}.parquet"))
+    assert sorted(path.name for path in here.iterdir()) == sorted([f"{name}.csv", f"{name}.parquet"])
+    (here / name).mkdir()
+    (here / f"{name}.parquet").rename(here / name / "part.parquet")
+    for source in (Path(name) / "part.parquet", name):
+        assert pairs_of(load(source, WHOLE)) == PAIRS, "a folder key=value must not replace a column"
+
+
+def test_addresses_and_unknown_homes_are_names_of_files(here: Path) -> None:
+    (here / "real.csv").write_text("user,item\na,x\n")
+    for name in (f"file:{here}/real.csv", "file:real.csv", "s3://bucket/real.csv", "~.csv", "~nobody-here/x.csv", "~x"):
+        with pytest.raises(DataError, match="there is no file") as caught:
+            load(name, WHOLE)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(DataError, match=r"there is no titles file ~x\.csv"):
+        read_titles("~x.csv")
+
+
+def test_home_folder_is_expanded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(here))
+    (here / "real.csv").write_text("user,item\na,x\n")
+    assert pairs_of(load("~/real.csv", WHOLE)) == {("a", "x")}
+
+
+def test_backslash_beside_a_pattern_is_refused(here: Path) -> None:
+    FRAME.to_parquet(here / "a\\b[1].parquet")
+    with pytest.raises(DataError, match="holds a backslash beside one of"):
+        load("a\\b[1].parquet", WHOLE)
+
+
+def test_names_that_are_not_utf8_are_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / f"{NOT_UTF8}.csv").write_text("user,item\na,x\n")
+    (here / NOT_UTF8).mkdir()
+    (here / "real.csv").write_text("user,item\na,x\n")
+    FRAME.to_parquet(here / "a.parquet")
+    (here / "a.parquet").rename(here / NOT_UTF8 / "a.parquet")
+    dataset = load("real.csv", WHOLE)
+    calls = [
+        lambda: load(f"{NOT_UTF8}.csv", WHOLE),
+        lambda: load(NOT_UTF8, WHOLE),
+        lambda: load("*/a.parquet", WHOLE),
+        lambda: load(here, WHOLE),
+        lambda: load(f"no-{NOT_UTF8}", WHOLE),
+        lambda: read_titles(f"{NOT_UTF8}.csv"),
+        lambda: convert(dataset, here / f"{NOT_UTF8}.csv", overwrite=True),
+    ]
+    for call in calls:
+        with pytest.raises(DataError, match=r"caf\\xe9\S* is not UTF-8 text; rename") as caught:
+            call()
+        str(caught.value).encode()
+    monkeypatch.chdir(here / NOT_UTF8)
+    (here / NOT_UTF8 / "b.csv").write_text("user,item\na,x\n")
+    with pytest.raises(DataError, match="is not UTF-8 text"):
+        load("b.csv", WHOLE)
+
+
+def test_name_that_is_not_utf8_is_refused_by_the_command(here: Path, refused: Any) -> None:
+    (here / f"{NOT_UTF8}.csv").write_text("user,item\na,x\n")
+    assert r"caf\xe9.csv is not UTF-8 text" in refused("data", "stats", f"{NOT_UTF8}.csv", cwd=here)
+
+
+def test_names_that_no_file_can_have_are_refused() -> None:
+    for name, sentence in (("x" * 5000 + ".csv", "File name too long"), ("a\0b.csv", "zero byte")):
+        with pytest.raises(DataError, match=sentence) as caught:
+            load(name, WHOLE)
+        assert len(str(caught.value)) < 400
+
+
+def test_partition_folders_are_columns_below_the_named_folder_alone(here: Path) -> None:
+    for split, part in (("train", FRAME[:1]), ("test", FRAME[1:])):
+        (here / "table" / f"split={split}").mkdir(parents=True)
+        part.to_parquet(here / "table" / f"split={split}" / "a.parquet")
+    for source in ("table", "table/*/a.parquet"):
+        dataset = load(source)
+        assert (len(dataset.train), len(dataset.test)) == (1, 1)
+    assert pairs_of(load("table/split=train/a.parquet", WHOLE)) == {("a", "x")}
+    (here / "user=9").mkdir()
+    (here / "table").rename(here / "user=9" / "table")
+    with pytest.raises(DataError, match="lies below another one"):
+        load("user=9/table")
