@@ -35,7 +35,7 @@ def users_of(path: Path, encoding: str = "utf-8") -> set[object]:
         (b"\xfe\xff" + TABLE.encode("utf-16-be"), "UTF-16BE"),
         (TABLE.encode("utf-16-be"), "utf-16-be"),
         (TABLE.encode("utf-16-le"), "utf-16-le"),
-        (gzip.compress(TABLE.encode("utf-16")), "utf_16"),
+        (gzip.compress(TABLE.encode("utf-16"), mtime=0), "utf_16"),
         (TABLE.encode("utf-8-sig"), "utf-8"),
     ],
 )

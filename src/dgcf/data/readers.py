@@ -338,8 +338,14 @@ def read_frame(con: DuckDBPyConnection, frame: Any, options: ReadOptions) -> Sou
         raise DataError(
             f"cannot read a {type(frame).__name__}, expected a path, a pandas, polars or Arrow table or a SciPy matrix."
         ) from problem
-    own = getattr(frame, "column_names", getattr(frame, "columns", ()))
-    return _typed_table(con, name, f"the {type(frame).__name__}", options, [str(column) for column in own])
+    return _typed_table(con, name, f"the {type(frame).__name__}", options, _own_names(frame))
+
+
+def _own_names(frame: Any) -> list[str]:
+    """Return the names of the columns of a frame that may have the same one twice."""
+    library = type(frame).__module__.partition(".")[0]
+    names = frame.columns if library == "pandas" else frame.schema.names if library == "pyarrow" else ()
+    return [str(name) for name in names]
 
 
 def read_matrix(con: DuckDBPyConnection, matrix: Any) -> Source:
