@@ -4,26 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
 
 
 class DgcfError(Exception):
-    """Anything that the person at the keyboard can mend; the command line prints it without a traceback."""
+    """Anything that the person at the keyboard can mend; the command line prints it without a traceback.
+
+    ``kind`` names the class of the problem for programs, and ``exit_code`` is what the command line ends with: 1 where
+    the work failed, 2 where the call was wrong.
+    """
+
+    kind: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 1
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, where the sentence says so."""
+        return hint_of(str(self))
 
 
 class DataError(DgcfError):
     """The data is not what was promised: a file, a column, an id, a checksum."""
 
+    kind = "data"
+
 
 class ConfigError(DgcfError):
     """An option or a setting is unknown or out of range."""
+
+    kind, exit_code = "config", 2
+
+
+class NotEnoughMemoryError(ConfigError):
+    """What was asked for needs more memory than there is."""
+
+    kind, exit_code = "memory", 1
 
 
 class NotFittedError(DgcfError):
     """A model was asked for something that only a trained one knows."""
 
+    kind = "not-fitted"
+
 
 class ArtifactError(DgcfError):
     """A saved run or model is damaged, of another kind, or from another version."""
+
+    kind = "artifact"
+
+
+def hint_of(message: str) -> str | None:
+    """Return what a message advises: the part after its last ``"; "``, else its last sentence; None if it has one."""
+    return next((message.rpartition(mark)[2] for mark in ("; ", ". ") if mark in message), None)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

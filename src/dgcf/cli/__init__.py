@@ -23,6 +23,8 @@ def application() -> typer.Typer:
         name="dgcf",
         cls=Verbs,
         help="Recommendations from who interacted with what, by graph propagation that does not oscillate.",
+        epilog="Exit codes: 0 done; 1 the work failed; 2 the call was wrong; 130 interrupted by a signal. "
+        "With --json, an error is an object on stdout too: kind, message, hint.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from dgcf.cli.failures import StoppedError
 from dgcf.cli.terminal import out, progress, say
 from dgcf.cli.training import observer
 from dgcf.data import Dataset, load
@@ -108,8 +108,9 @@ def trained(sources: Sequence[str], wanted: Wanted, folder: Path | None, shown: 
         )
         return _measured(measure, list(zip(wanted.models, runs, strict=True)), shown, place)
     except KeyboardInterrupt:
-        say(f"stopped; what is trained is kept in {target}. The same command goes on from there.")
-        raise typer.Exit(130) from None
+        raise StoppedError(
+            f"stopped; what is trained is kept in {target}. The same command goes on from there."
+        ) from None
 
 
 def _load(source: str) -> Dataset:
@@ -132,23 +133,23 @@ def _measured(measure: Measure, contenders: list[tuple[str, list[Run]]], shown: 
 
 def draw(found: Standings) -> None:
     """One table: in each cell the mean over seeds, and below it what the test against the reference says."""
-    table = Table("model", *found.metrics, "cost of a run", show_lines=True, title=f"{escape(found.dataset)}, test")
+    table = Table("model", *found.metrics, "cost of a run", show_lines=True, title=f"{found.dataset}, test")
     for row in found.rows:
         seeds = f"{len(row.seeds)} seed{'s' * (len(row.seeds) > 1)}" if row.seeded else "any seed"
         cost = f"{row.seconds:,.1f} s\n{megabytes(row)} MB"
-        table.add_row(f"{escape(row.label)}\n{seeds}", *(_cell(found, row, name) for name in found.metrics), cost)
+        table.add_row(f"{row.label}\n{seeds}", *(_cell(found, row, name) for name in found.metrics), cost)
     out.print(table)
     reference = found.rows[found.reference].label
     told = f"below a mean: its difference from {reference} (p after Holm's correction), and the interval"
-    out.print(told, markup=False, soft_wrap=True)
+    out.print(told, soft_wrap=True)
     for note in notes(found):
-        out.print(note, markup=False, soft_wrap=True)
+        out.print(note, soft_wrap=True)
 
 
-def _cell(found: Standings, row: Standing, metric: str) -> str:
+def _cell(found: Standings, row: Standing, metric: str) -> Text:
     spread, one = row.test[metric], row.compared(metric)
     value = mean_and_std(spread) + "*" * row.differs(metric)
-    lines = [f"[bold]{value}[/]" if spread.mean == found.best(metric) else value]
+    lines = Text(value, style="bold" if spread.mean == found.best(metric) else "")
     if one is not None:
-        lines += [f"{signed(one.difference)} (p {one.p_holm:.2g})", interval(one)]
-    return "\n".join(lines)
+        lines.append(f"\n{signed(one.difference)} (p {one.p_holm:.2g})\n{interval(one)}", style="not bold")
+    return lines

@@ -85,7 +85,7 @@ def fetch_dataset(
         if not files:
             out.print(f"{name} is generated; there is nothing to fetch.")
         for role, path in files.items():
-            out.print(f"{role}: {path}", soft_wrap=True, markup=False)
+            out.print(f"{role}: {path}", soft_wrap=True)
 
     emit(result, as_json, show)
 
@@ -229,7 +229,7 @@ def prepare_dataset(
                 what = f"{step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
                 say(f"{step['filter']}: removed {what}")
         draw(found)
-        out.print(f"written to {folder}", soft_wrap=True, markup=False)
+        out.print(f"written to {folder}", soft_wrap=True)
 
     emit(result, as_json, show)
 
@@ -282,4 +282,4 @@ def convert_dataset(
         result = convert(dataset, target, to, overwrite=overwrite)
     if dataset.order is not None and result["format"] != "adjacency":
         say("the order of each user's pairs is not written; adjacency lines keep it.")
-    emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True, markup=False))
+    emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True))

@@ -104,13 +104,9 @@ def _draw(run: Run, evaluation: Evaluation, result: dict[str, Any]) -> None:
         told = ", ".join(
             f"{name} {group[name]:.4f}" for name in evaluation.values if name.startswith(("recall", "ndcg"))
         )
-        out.print(
-            f"{group['at_least']}–{group['at_most']} interactions: {group['users']:,} users, {told}", markup=False
-        )
+        out.print(f"{group['at_least']}–{group['at_most']} interactions: {group['users']:,} users, {told}")
     if "gate_correlation" in result:
         for number, layer in enumerate(result["gate_correlation"]["layers"], start=1):
             shown = ", ".join(f"{side} {value:.3f}" for side, value in layer.items() if value is not None)
-            out.print(f"correlation of 1/α and log degree, layer {number}: {shown}", markup=False)
-    out.print(
-        f"{evaluation.split}, mask {evaluation.mask}, {evaluation.users_evaluated:,} users evaluated", markup=False
-    )
+            out.print(f"correlation of 1/α and log degree, layer {number}: {shown}")
+    out.print(f"{evaluation.split}, mask {evaluation.mask}, {evaluation.users_evaluated:,} users evaluated")

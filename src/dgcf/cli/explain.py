@@ -57,9 +57,9 @@ def explain(
 
 
 def _draw(found: Explanation, top: int, picture: Path | None) -> None:
-    out.print(found.text(), markup=False, soft_wrap=True)
+    out.print(found.text(), soft_wrap=True)
     out.print(found.top(top).table())
     layers = ", ".join(f"{number}: {value:.4f}" for number, value in enumerate(found.by_layer))
-    out.print(f"by layer: {layers}; unexplained: {found.residual:.1e}", markup=False, soft_wrap=True)
+    out.print(f"by layer: {layers}; unexplained: {found.residual:.1e}", soft_wrap=True)
     if picture is not None:
-        out.print(f"drawn to {picture}", markup=False, soft_wrap=True)
+        out.print(f"drawn to {picture}", soft_wrap=True)

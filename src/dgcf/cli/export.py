@@ -42,4 +42,4 @@ def export_run(
     rec = opened(run, data)
     with progress(f"writing {target}"):
         result = export(rec.snapshot, target, to, overwrite=overwrite)
-    emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True, markup=False))
+    emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True))

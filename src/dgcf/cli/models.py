@@ -67,12 +67,12 @@ def _draw_list(chosen: list[Entry]) -> None:
     for model in chosen:
         table.add_row(model.name, _trained(model), model.about)
     out.print(table)
-    out.print("`dgcf models NAME` shows a model's settings.", markup=False)
+    out.print("`dgcf models NAME` shows a model's settings.")
 
 
 def _draw_one(model: Entry, loop: list[Parameter]) -> None:
-    out.print(f"{model.name}: {model.about}; trained {_trained(model)}\n", markup=False)
-    out.print(_source(model) + "\n", markup=False, soft_wrap=True)
+    out.print(f"{model.name}: {model.about}; trained {_trained(model)}\n")
+    out.print(_source(model) + "\n", soft_wrap=True)
     own = parameters(model.config)
     if own:
         out.print(_settings_table(own, "its own settings"))
@@ -80,9 +80,7 @@ def _draw_one(model: Entry, loop: list[Parameter]) -> None:
         out.print("It has no settings.")
     if not model.at_once:
         out.print(_settings_table(loop, "settings of the training loop"))
-        out.print(
-            "A preset (`dgcf train --preset`) sets values over these defaults, and --set over both.", markup=False
-        )
+        out.print("A preset (`dgcf train --preset`) sets values over these defaults, and --set over both.")
 
 
 def _settings_table(settings: list[Parameter], title: str) -> Table:
@@ -91,7 +89,7 @@ def _settings_table(settings: list[Parameter], title: str) -> Table:
         # A type that is a choice of words is explained by its words; where the sentence names them all, once is enough.
         kind = "" if " | " not in one.kind or all(word in one.about for word in one.kind.split(" | ")) else one.kind
         meaning = f"{one.about} ({kind})" if kind else one.about
-        table.add_row(one.name, _word(one.default), _range(one.space), _escaped(meaning))
+        table.add_row(one.name, _word(one.default), _range(one.space), meaning)
     return table
 
 
@@ -107,9 +105,3 @@ def _range(space: Space | None) -> str:
     if isinstance(space, Between):
         return f"{space.low:g} … {space.high:g}{' (log)' if space.log else ''}"
     return ", ".join(map(_word, space.values))
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -113,10 +113,8 @@ def _whom(result: dict[str, Any]) -> str:
 
 def draw(rows: list[dict[str, Any]], heading: str, why: bool = False) -> RichTable:
     """Rows with item, title, score and rank, and their reasons where they are given."""
-    from rich.markup import escape
-
     titled = any(row["title"] for row in rows)
-    table = RichTable(title=escape(heading))
+    table = RichTable(title=heading)
     table.add_column("", justify="right")
     table.add_column("id")
     for name in (["title"] if titled else []) + (["why"] if why else []):
@@ -126,7 +124,7 @@ def draw(rows: list[dict[str, Any]], heading: str, why: bool = False) -> RichTab
         # The title stands before the reason already.
         reason = [row["why"].removeprefix(f"{row['title'] or row['item']}: ")] if why else []
         words = [str(row["rank"]), str(row["item"]), *([row["title"]] if titled else []), *reason]
-        table.add_row(*map(escape, words), f"{row['score']:.4f}")
+        table.add_row(*words, f"{row['score']:.4f}")
     return table
 
 
@@ -149,7 +147,6 @@ def _everybody(
         out.print(
             f"{result['rows']:,} recommendations for {result['users']:,} users in {result['seconds']:.1f} s, "
             f"written to {target}",
-            markup=False,
             soft_wrap=True,
         )
 

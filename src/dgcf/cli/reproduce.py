@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dgcf.cli.failures import StoppedError
 from dgcf.cli.terminal import AsJson, emit, out, say
 from dgcf.errors import ConfigError
 from dgcf.experiments.reproduce import IDS
@@ -114,8 +115,9 @@ def _run(
     try:
         tally = Desk(book, store, device=device).run(experiment, seeds=seeds, only=only, watcher=_watcher())
     except KeyboardInterrupt:
-        say(f"stopped; what is finished is kept in {store.folder}. The same command goes on from there.")
-        raise typer.Exit(130) from None
+        raise StoppedError(
+            f"stopped; what is finished is kept in {store.folder}. The same command goes on from there."
+        ) from None
     emit({"experiment": experiment, **tally.to_dict()}, as_json, lambda: _tell(tally))
     if tally.missing:
         raise typer.Exit(1)
@@ -155,5 +157,5 @@ def _render(book: Book, store: Store, experiment: str, project: Path, as_json: b
 
 def _tell_written(written: Sequence[Path], missing: Mapping[str, str]) -> None:
     for path in written:
-        out.print(str(path), markup=False, soft_wrap=True)
+        out.print(str(path), soft_wrap=True)
     _tell_missing(missing)

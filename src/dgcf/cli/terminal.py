@@ -3,45 +3,73 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
+from rich.text import Text
 from typer.core import TyperGroup
 
-from dgcf.errors import DgcfError
+from dgcf.cli.failures import INTERRUPTED, WRONG_CALL, Failure, failure_of, stop_on_signals
+from dgcf.cli.streams import ResultNotWrittenError, secure_streams
+from dgcf.text import printable, printable_json, printable_line
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 
-STOPPED = "stopped by the keyboard; nothing was left half-written."
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+class PlainConsole(Console):
+    """A console on which text is text: square brackets and ``:names:`` mean nothing, control characters are shown."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+out = PlainConsole()
+err = PlainConsole(stderr=True)
 
 
 def say(message: str) -> None:
     """A remark to the person at the keyboard; never part of the result."""
-    err.print(message, markup=False, soft_wrap=True)
+    err.print(printable_line(message), soft_wrap=True)
 
 
 def warn(message: str) -> None:
-    err.print(f"[yellow]warning:[/] {_escaped(message)}", soft_wrap=True)
+    _label("warning:", "yellow", message)
+
+
+def _label(word: str, colour: str, message: str) -> None:
+    err.print(Text.assemble((word, colour), " ", printable_line(message)), soft_wrap=True)
 
 
 def emit(result: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
     """Print a result: the whole of it as JSON, or as ``show`` draws it for a person."""
     if as_json:
-        sys.stdout.write(json.dumps(_finite(result), ensure_ascii=False, allow_nan=False) + "\n")
-        sys.stdout.flush()
+        _print_json(result)
     else:
         show()
+
+
+def _print_json(result: Mapping[str, Any]) -> None:
+    """One line of JSON that means exactly what is in ``result``, whatever the encoding of stdout."""
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    text = json.dumps(_finite(result), ensure_ascii=not unicode, allow_nan=False)
+    sys.stdout.write(printable_json(text) + "\n")
+    sys.stdout.flush()
 
 
 def _finite(value: Any) -> Any:
@@ -55,93 +83,76 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def words(field: str) -> TextColumn:
+    """A column of a progress bar that shows a field of its task as it is."""
+    return TextColumn(f"{{task.{field}}}", markup=False)
+
+
 @contextlib.contextmanager
 def progress(what: str, total: float | None = None) -> Iterator[Callable[[float, float | None], None]]:
     """A bar on stderr while something takes its time; silent where stderr is not a terminal.
 
     Gives a function ``update(completed, total)``.
     """
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = (SpinnerColumn(), words("description"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(printable_line(what), total=total)
         yield lambda completed, whole: bar.update(task, completed=completed, total=whole)
 
 
 class Verbs(TyperGroup):
-    """The group of all verbs: our own errors become one sentence, and Ctrl-C too (typer would leave without a word)."""
+    """The group of all verbs: whatever one raises becomes a sentence and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
+        given = [*ctx._protected_args, *ctx.args]
         try:
             return super().invoke(ctx)
-        except DgcfError as problem:
-            raise typer.Exit(fail(str(problem), 1)) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(fail(STOPPED, 130)) from None
-        except RuntimeError as problem:
-            if "Query interrupted" not in str(problem):  # how DuckDB says that it heard Ctrl-C
-                raise
-            raise typer.Exit(fail(STOPPED, 130)) from None
+        except typer.Exit:
+            raise
+        except (Exception, KeyboardInterrupt) as problem:
+            raise typer.Exit(report(problem, self, given)) from None
 
 
 def run(app: typer.Typer) -> None:
     """Run the command line; whatever the user can mend is one sentence and a non-zero exit, never a traceback."""
-    # Ids are any text; a terminal that cannot show a letter is no reason to fail.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    secure_streams()
+    stop_on_signals()
     command = typer.main.get_command(app)
     try:
         code = command.main(standalone_mode=False)
         sys.stdout.flush()
-    except OSError as problem:
-        # Whoever read our output may have gone (`… | head`), or its disk is full; either way nobody reads the rest.
-        gone = isinstance(problem, BrokenPipeError)
-        code = 0 if gone else fail(f"cannot write the result: {problem.strerror or problem}; free some space.", 1)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception as problem:
-        code = _usage(problem, command)
+    except (Exception, KeyboardInterrupt) as problem:  # before the verb began, or after its end
+        code = report(problem, command, sys.argv[1:])
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _usage(problem: Exception, command: Any) -> int:
-    """The command line's own refusals, known by what they carry: typer brings its own click, of which this is none."""
-    context = getattr(problem, "ctx", None)
-    if type(problem).__name__ == "NoArgsIsHelpError" and context is not None:
-        typer.echo(context.get_help(), err=True)
-        return 2
-    if type(problem).__name__ == "Abort":
-        return fail(STOPPED, 130)
-    if not hasattr(problem, "format_message"):
-        raise problem
-    message = " ".join(str(problem.format_message()).split()).rstrip(".")
-    path = context.command_path if context is not None else _asked(command)
-    return fail(f"{message}; `{path} --help` shows what is expected.", int(getattr(problem, "exit_code", 2)))
+def report(problem: BaseException, command: Any, given: Sequence[str]) -> int:
+    """Say what went wrong, in one sentence, and with ``--json`` as an object on stdout too; return the exit code."""
+    name = type(problem).__name__
+    if name == "NoArgsIsHelpError":
+        typer.echo(problem.ctx.get_help(), err=True)  # type: ignore[attr-defined]
+        return WRONG_CALL
+    failure = failure_of(problem, lambda: _called(command, given))
+    if failure is None or os.environ.get("DGCF_DEBUG"):
+        err.print("".join(traceback.format_exception(problem)).rstrip(), soft_wrap=True)
+    if failure is None:
+        failure = Failure("internal", f"{name}: {problem}; this is a bug in dgcf, please report it.")
+    if failure.code == INTERRUPTED:
+        say(failure.message)
+    else:
+        _label("error:", "red", failure.message)
+    if "--json" in given and not isinstance(problem, ResultNotWrittenError):
+        with contextlib.suppress(OSError):
+            _print_json(failure.to_dict())
+    return failure.code
 
 
-def _asked(command: Any) -> str:
+def _called(command: Any, given: Sequence[str]) -> str:
     """The verb that was called, for a refusal that does not say: the words that name a command."""
     path = "dgcf"
-    for word in sys.argv[1:]:
+    for word in given:
         command = getattr(command, "commands", {}).get(word)
         if command is None:
             break
         path += f" {word}"
     return path
-
-
-def fail(message: str, code: int) -> int:
-    """Say what went wrong, in one sentence; the exit code."""
-    err.print(f"[red]error:[/] {_escaped(message)}", soft_wrap=True)
-    return code
-
-
-def _escaped(message: str) -> str:
-    from rich.markup import escape
-
-    return escape(message)

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
-import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dgcf.cli.terminal import err, out, progress, say
+from dgcf.cli.failures import StoppedError
+from dgcf.cli.terminal import err, out, progress, say, words
 from dgcf.data import Dataset, load
 from dgcf.data.prepare import Preparation
-from dgcf.errors import ConfigError, DgcfError, did_you_mean
+from dgcf.errors import ConfigError, did_you_mean
 from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.evaluate.metrics import parse_metric
 from dgcf.evaluate.validation import validator
@@ -80,15 +81,13 @@ def start(
         runs = [Run.create(paths[seed], dataset, recipe, seed=seed, device=place, source=source) for seed in together]
         try:
             results += _train(runs, dataset, recipe, how)
-        except DgcfError:
+        except BaseException as problem:
             for run in runs:
                 if not run.has_checkpoint:  # it never began: its folder would only stand in the way of the next try
-                    shutil.rmtree(run.path)
-            raise
-        except typer.Exit:
-            for seed, path in paths.items():
-                if not path.exists():
-                    say(f"seed {seed} had not begun: train it with --seed {seed} --out {path}.")
+                    shutil.rmtree(run.path, ignore_errors=True)
+            if isinstance(problem, StoppedError):
+                for seed in (seed for seed, path in paths.items() if not path.exists()):
+                    say(f"seed {seed} had not begun: train it with --seed {seed} --out {quote(str(paths[seed]))}.")
             raise
     return results
 
@@ -131,11 +130,9 @@ def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, how: How) -> l
             each = [Each(run.seed, its, run) for run, its in zip(runs, told, strict=True)]
             results = train_many(dataset, recipe, each, device=how.device, validate=validate)
         stopped = [trained for trained in results if trained.interrupted]
-        for trained in stopped:
-            assert trained.run is not None
-            say(f"saved. Go on with: dgcf train --resume {trained.run.path}")
         if stopped:
-            raise typer.Exit(130)
+            again = [f"dgcf train --resume {quote(str(trained.run.path))}" for trained in stopped if trained.run]
+            raise StoppedError(f"saved. Go on with: {' and '.join(again)}")
         found = [summary(trained, dataset, how.mask, validate) for trained in results]
         for trained, result, its in zip(results, found, trackers, strict=True):
             for tracker in its:
@@ -223,9 +220,9 @@ def draw(results: list[dict[str, Any]]) -> None:
             str(result["seed"]), str(result["epochs"]), str(result["best_epoch"]), f"{result['seconds']:.1f}", *numbers
         )
     out.print(table)
-    out.print(f"{first['users_evaluated']:,} users evaluated", markup=False)
+    out.print(f"{first['users_evaluated']:,} users evaluated")
     for result in results:
-        out.print(f"run: {result['run']}", markup=False, soft_wrap=True)
+        out.print(f"run: {result['run']}", soft_wrap=True)
 
 
 class Bar(Observer):
@@ -233,9 +230,9 @@ class Bar(Observer):
 
     def __init__(self) -> None:
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            words("description"),
             BarColumn(),
-            TextColumn("{task.fields[told]}"),
+            words("fields[told]"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=err,

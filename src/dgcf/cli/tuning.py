@@ -7,11 +7,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
-from dgcf.cli.terminal import err, out, progress, say
+from dgcf.cli.failures import StoppedError
+from dgcf.cli.terminal import err, out, progress, say, words
 from dgcf.data import load
 from dgcf.experiments.search import Search, search_for
 from dgcf.experiments.space import parse_space
@@ -57,8 +57,7 @@ def run(search: Search, trials: int | None, minutes: float | None, jobs: int, de
         with Bar(search.metric) if err.is_terminal else Lines(search.metric) as watcher:
             return tune(search, trials=trials, minutes=minutes, jobs=jobs, device=device, watcher=watcher)
     except KeyboardInterrupt:
-        say(f"stopped; the same command goes on with the study in {search.path}.")
-        raise typer.Exit(130) from None
+        raise StoppedError(f"stopped; the same command goes on with the study in {search.path}.") from None
 
 
 def _words(settings: Mapping[str, Any]) -> str:
@@ -107,10 +106,10 @@ class Bar(Lines):
     def __init__(self, metric: str) -> None:
         super().__init__(metric)
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            words("description"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
+            words("fields[told]"),
             TimeElapsedColumn(),
             console=err,
             transient=True,
@@ -148,13 +147,12 @@ def draw(tuned: Tuned) -> None:
         numbers = [str(row.trial), f"{row.value:.4f}", str(row.epoch), f"{row.seconds:.1f}"]
         table.add_row(*numbers, _words(row.settings))
     out.print(table)
-    out.print(f"{found['pruned']} pruned, {found['failed']} failed", markup=False)
-    out.print(f"best: {_words(found['best']['settings'])}", markup=False, soft_wrap=True)
+    out.print(f"{found['pruned']} pruned, {found['failed']} failed")
+    out.print(f"best: {_words(found['best']['settings'])}", soft_wrap=True)
     if tuned.importance:
         shares = ", ".join(f"{name} {share:.2f}" for name, share in tuned.importance.items())
-        out.print(f"importance: {shares}", markup=False, soft_wrap=True)
+        out.print(f"importance: {shares}", soft_wrap=True)
     out.print(
         f"train: dgcf train {quote(tuned.search.source)} --config {quote(found['config'])}",
-        markup=False,
         soft_wrap=True,
     )

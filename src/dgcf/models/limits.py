@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from dgcf.config import Between, OneOf
-from dgcf.errors import ConfigError
+from dgcf.memory import require_memory
 
 MAX_DIM = 8192
 MAX_LAYERS = 64
@@ -15,7 +13,6 @@ WIDTHS = OneOf((32, 64, 128))
 """The widths that the paper searched."""
 DEPTHS = Between(1, 4)
 """The depths that the paper searched."""
-MEMINFO = Path("/proc/meminfo")
 
 
 @runtime_checkable
@@ -32,28 +29,10 @@ class Heavy(Protocol):
 
 def refuse_too_large(name: str, config: object, n_users: int, n_items: int, n_pairs: int) -> None:
     """Stop before memory is touched where a model needs more of it than is free; settings without ``memory`` pass."""
-    if not isinstance(config, Heavy):
-        return
-    needed, free = config.memory(n_users, n_items, n_pairs), free_memory()
-    if free is not None and needed > free:
-        raise ConfigError(
-            f"model {name} needs about {_gigabytes(needed)} of memory for {n_users:,} users, {n_items:,} items and "
-            f"{n_pairs:,} pairs, and {_gigabytes(free)} are free; {config.instead}."
+    if isinstance(config, Heavy):
+        require_memory(
+            config.memory(n_users, n_items, n_pairs),
+            f"model {name}",
+            config.instead,
+            size=f"{n_users:,} users, {n_items:,} items and {n_pairs:,} pairs",
         )
-
-
-def free_memory() -> int | None:
-    """Bytes that can be had without swapping; where the system does not tell, all it has; None if not even that."""
-    try:
-        fields = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
-        return int(fields["MemAvailable"].removesuffix("kB")) * 1024
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # no such call, or no such name, on this system
-        return None
-
-
-def _gigabytes(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 5e7 else f"{n_bytes / 1e6:,.1f} MB"

@@ -13,6 +13,7 @@ import numpy as np
 
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import whole_file
+from dgcf.text import printable_line
 
 if TYPE_CHECKING:
     import pandas
@@ -108,14 +109,14 @@ class Table:
         return "\n".join([*lines, *self._footnotes()])
 
     def __rich__(self) -> rich.table.Table:
-        from rich.markup import escape
         from rich.table import Table as RichTable
+        from rich.text import Text  # its text is never markup
 
-        drawn = RichTable(title=escape(self.title) or None, caption=escape("\n".join(self._footnotes())) or None)
+        drawn = RichTable(title=Text(printable_line(self.title)), caption=Text("\n".join(self._footnotes())))
         for name in self.columns:
-            drawn.add_column(name, justify="right" if self._is_number(name) else "left", overflow="fold")
+            drawn.add_column(Text(name), justify="right" if self._is_number(name) else "left", overflow="fold")
         for row in self._shown():
-            drawn.add_row(*map(escape, row))
+            drawn.add_row(*map(Text, row))
         return drawn
 
     def _repr_html_(self) -> str:
@@ -133,14 +134,14 @@ class Table:
 
     def _footnotes(self) -> list[str]:
         more = [f"… {len(self) - _SHOWN:,} more rows"] if len(self) > _SHOWN else []
-        return [*more, *self.notes]
+        return [*more, *map(printable_line, self.notes)]
 
     def _is_number(self, name: str) -> bool:
         return name in ("rank", "score", "value", "share")
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)
+    return f"{value:.4f}" if isinstance(value, float) else "" if value is None else printable_line(str(value))
 
 
 def _frames(name: str) -> Any:

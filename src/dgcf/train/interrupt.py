@@ -1,4 +1,4 @@
-"""Ctrl-C during training: the first one asks the loop to stop between two steps, the second one stops at once."""
+"""Signals during training: the first one asks the loop to stop between two steps, the second one stops at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Give a question that answers yes after the first Ctrl-C (or SIGTERM).
+    """Give a question that answers yes after the first Ctrl-C, SIGTERM or, unless it is ignored (nohup), SIGHUP.
 
     A step must not be torn apart half-way: some parameters would be updated and others not. Signals reach only a
     process's main thread; elsewhere the answer stays no and Python's own behaviour is left as it is.
@@ -26,7 +26,10 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked.set()
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield asked.is_set
     finally:

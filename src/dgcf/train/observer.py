@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TextIO
+
+from dgcf.text import printable_line
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,13 @@ class PlainLines(Observer):
     """Plain lines for logs and pipes: notes, and each epoch that was evaluated."""
 
     def __init__(self, stream: TextIO | None = None, *, every_epoch: bool = False) -> None:
-        self.stream = sys.stderr if stream is None else stream
+        self.stream: TextIO | None = sys.stderr if stream is None else stream  # None where stderr is closed
         self.every_epoch = every_epoch
 
     def _print(self, text: str) -> None:
-        print(text, file=self.stream, flush=True)
+        if self.stream is not None:
+            with contextlib.suppress(OSError):  # nobody reads it any more, which is no reason to stop training
+                print(printable_line(text), file=self.stream, flush=True)
 
     def note(self, text: str) -> None:
         self._print(f"note: {text}")

@@ -38,6 +38,8 @@ Validate = Callable[[Ranking], Mapping[str, float]]
 class DivergedError(DgcfError):
     """The loss or a gradient is no longer a finite number."""
 
+    kind = "diverged"
+
 
 class Keeper(Protocol):
     """Where the loop leaves its traces; a run folder is one."""

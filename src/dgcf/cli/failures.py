@@ -1,0 +1,180 @@
+"""What every exception means to a user: one sentence, a kind for programs and an exit code, in one table."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn
+
+from dgcf.cli.streams import ResultNotWrittenError
+from dgcf.errors import DataError, DgcfError, hint_of
+from dgcf.memory import available_memory, in_units
+
+FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
+REDUCE = (
+    "use a smaller dataset (`dgcf data prepare --user-core`, `--item-core`), smaller settings (dim, layers, "
+    "batch_size) or fewer --jobs, or a machine with more memory"
+)
+SPACE = "free some space, or choose another disk"
+PERMISSION = "choose a place that you may read and write"
+ADVICE = {
+    errno.ENOSPC: SPACE,
+    errno.EDQUOT: SPACE,
+    errno.EFBIG: SPACE,
+    errno.EACCES: PERMISSION,
+    errno.EPERM: PERMISSION,
+    errno.EROFS: "choose a place on a disk that is not read-only",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.EISDIR: "name a file, not a folder",
+    errno.EEXIST: "choose another name",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "close other programs",
+    errno.EIO: "check the disk",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How the command line ends: ``message`` is one sentence."""
+
+    kind: str
+    message: str
+    code: int = FAILED
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that ``--json`` prints."""
+        return {"error": {"kind": self.kind, "message": self.message, "hint": hint_of(self.message)}}
+
+
+class StoppedError(DgcfError):
+    """The work was interrupted; the message says how to go on."""
+
+    kind, exit_code = "interrupted", INTERRUPTED
+
+
+def failure_of(problem: BaseException, command_path: Callable[[], str] = lambda: "dgcf") -> Failure | None:
+    """Explain an exception; None for one that no user can have caused."""
+    for kind, explain in EXPLAINED:
+        if isinstance(problem, kind) and (failure := explain(problem)) is not None:
+            return failure
+    if hasattr(problem, "format_message"):  # a usage error: typer brings its own click, so its class has no public name
+        message = " ".join(str(problem.format_message()).split()).rstrip(".")
+        context = getattr(problem, "ctx", None)
+        path = context.command_path if context is not None else command_path()
+        return Failure("usage", f"{message}; `{path} --help` shows what is expected.", WRONG_CALL)
+    return None
+
+
+def _of_ours(problem: DgcfError) -> Failure:
+    unreadable = isinstance(problem, DataError) and isinstance(problem.__cause__, OSError)
+    return Failure("io" if unreadable else problem.kind, str(problem), problem.exit_code)
+
+
+def _interruption(problem: BaseException) -> Failure:
+    return Failure("interrupted", f"stopped by {_stopped_by}; nothing was left half-written.", INTERRUPTED)
+
+
+def _output(problem: ResultNotWrittenError) -> Failure:
+    advice = "free some space" if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check where it goes"
+    return Failure("io", f"cannot write the result: {problem.strerror}; {advice}.")
+
+
+def _memory(problem: BaseException) -> Failure:
+    asked = re.search(r"allocate ([\d.]+ [KMGT]?i?B|\d+ bytes)", str(problem))
+    wanted = "" if asked is None else f": {_size(asked[1])} more were asked for"
+    available = available_memory()
+    free = "" if available is None else f", and {in_units(available)} are free"
+    return Failure("memory", f"there is not enough memory{wanted}{free}; {REDUCE}.")
+
+
+def _size(text: str) -> str:
+    return in_units(int(text.removesuffix(" bytes"))) if text.endswith(" bytes") else text
+
+
+def _recursion(problem: RecursionError) -> Failure:
+    return Failure("data", "the input is nested too deeply to be read; give a flatter file.")
+
+
+def _system(problem: OSError) -> Failure:
+    if problem.errno == errno.ENOMEM:
+        return _memory(problem)
+    names = [str(os.fsdecode(name)) for name in (problem.filename, problem.filename2) if isinstance(name, str | bytes)]
+    what = f"cannot use {' and '.join(names)}" if names else "the system refused"
+    reason = problem.strerror or str(problem) or type(problem).__name__
+    return Failure("io", f"{what}: {reason}; {_advice(problem.errno)}.")
+
+
+def _advice(number: int | None) -> str:
+    return ADVICE.get(number or 0, "set DGCF_DEBUG=1 to see where it came from")
+
+
+def _runtime(problem: RuntimeError) -> Failure | None:
+    """Torch's and DuckDB's messages that have no class of their own."""
+    text = str(problem)
+    if "Query interrupted" in text:  # how DuckDB says that a signal came
+        return _interruption(problem)
+    if type(problem).__name__ == "OutOfMemoryError" or re.search(r"(can't|Cannot) allocate memory", text):
+        return _memory(problem)
+    if "not enough memory" in text or "out of memory" in text.lower():
+        return _memory(problem)
+    return None
+
+
+def _imported(problem: ImportError) -> Failure | None:
+    """A library that could not be loaded for lack of memory."""
+    lacking = re.search(r"failed to map segment|[Cc]annot allocate memory", str(problem))
+    return _memory(problem) if lacking else None
+
+
+def _database(problem: Exception) -> Failure | None:
+    """DuckDB's errors, without importing it for verbs that do not use it."""
+    duckdb = sys.modules.get("duckdb")
+    if duckdb is None or not isinstance(problem, duckdb.Error):
+        return None
+    if isinstance(problem, duckdb.OutOfMemoryException):
+        return _memory(problem)
+    if isinstance(problem, duckdb.InterruptException):
+        return _interruption(problem)
+    reason = str(problem).strip().splitlines()[0].rstrip(".")
+    number = next((number for number in ADVICE if os.strerror(number) in reason), None)
+    if number is None and not isinstance(problem, duckdb.IOException):
+        return Failure("data", f"DuckDB could not process the data: {reason}; check the file.")
+    return Failure("io", f"DuckDB could not read or write: {reason}; {_advice(number)}.")
+
+
+# The first entry that fits and gives a failure counts.
+EXPLAINED: tuple[tuple[type[BaseException], Callable[[Any], Failure | None]], ...] = (
+    (DgcfError, _of_ours),
+    (KeyboardInterrupt, _interruption),
+    (ResultNotWrittenError, _output),
+    (MemoryError, _memory),
+    (RecursionError, _recursion),
+    (Exception, _database),
+    (OSError, _system),
+    (ImportError, _imported),
+    (RuntimeError, _runtime),
+)
+
+_stopped_by = "the keyboard"
+
+
+def stop_on_signals() -> None:
+    """Make SIGTERM and SIGHUP end a verb as Ctrl-C does; a signal that is ignored (``nohup``) stays ignored."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # not every system has both
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    global _stopped_by
+    _stopped_by = signal.Signals(number).name
+    raise KeyboardInterrupt
