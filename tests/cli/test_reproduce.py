@@ -108,7 +108,7 @@ def test_only_the_datasets_that_are_asked_for_are_written(project: Path, tmp_pat
 )
 def test_refusals(project: Path, words: tuple[str, ...], sentence: str) -> None:
     done = invoke(project, *words)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr.startswith(f"error: {sentence}")
     assert done.stderr.count("\n") == 1
@@ -117,7 +117,7 @@ def test_refusals(project: Path, words: tuple[str, ...], sentence: str) -> None:
 
 def test_outside_the_project_it_says_where_to_go(tmp_path: Path) -> None:
     done = invoke(tmp_path, "table3")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "run it in the project's folder, or name that with --project." in done.stderr
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from dgcf import memory
 from dgcf.config import Between, OneOf, read_toml
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
@@ -27,7 +28,6 @@ from dgcf.evaluate.validation import validator
 from dgcf.experiments.search import search_for
 from dgcf.experiments.study import Row
 from dgcf.experiments.tune import Tuned, Watcher, tune
-from dgcf.models import limits
 from dgcf.random import permutation, uniform
 from dgcf.train import EpochReport, resolve, train
 from tests.experiments.killable_study import SETTINGS, small_search
@@ -329,7 +329,7 @@ class Shrinking(Watcher):
 
     def trial_ended(self, row: Row, best: Row | None) -> None:
         free = 1000 if row.trial == 0 else 10**12
-        self.monkeypatch.setattr(limits, "free_memory", lambda: free)
+        self.monkeypatch.setattr(memory, "available_memory", lambda: free)
 
 
 def test_what_does_not_fit_into_memory_fails_with_its_reason(
@@ -337,7 +337,7 @@ def test_what_does_not_fit_into_memory_fails_with_its_reason(
 ) -> None:
     search = search_for(dataset, "ease", out=tmp_path / "study")
     with monkeypatch.context() as patch:
-        patch.setattr(limits, "free_memory", lambda: 1000)
+        patch.setattr(memory, "available_memory", lambda: 1000)
         with pytest.raises(ConfigError, match="model ease needs about"):  # the first already: nothing is searched
             tune(search, trials=3, device="cpu")
     found = tune(search, trials=3, device="cpu", watcher=Shrinking(monkeypatch))

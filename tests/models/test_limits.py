@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from dgcf.errors import ConfigError
-from dgcf.models import limits
-from dgcf.models.limits import free_memory, refuse_too_large
+from dgcf.models.limits import refuse_too_large
 from dgcf.models.spectralcf import SpectralCFConfig
 
 
@@ -43,20 +40,3 @@ def test_spectralcf_says_what_its_eigenvectors_need_and_that_all_of_them_need_no
 def test_what_fits_and_what_has_no_estimate_passes() -> None:
     refuse_too_large("square", Square(), 5, 10, 7)
     refuse_too_large("plain", object(), 10**12, 10**12, 10**12)
-
-
-def test_the_limit_is_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = tmp_path / "meminfo"
-    told.write_text("MemTotal:  900 kB\nMemAvailable:   100 kB\nHugePages_Total:  0\n")
-    monkeypatch.setattr(limits, "MEMINFO", told)
-    assert free_memory() == 102_400
-    refuse_too_large("square", Square(), 1, 113, 1)  # 102,152 bytes
-    with pytest.raises(ConfigError, match=r"needs about 0\.1 MB .* and 0\.1 MB are free"):
-        refuse_too_large("square", Square(), 1, 114, 1)
-
-
-def test_a_system_that_does_not_tell_is_taken_by_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert 0 < (free_memory() or 0) <= whole
-    monkeypatch.setattr(limits, "MEMINFO", tmp_path / "absent")
-    assert free_memory() == whole

@@ -9,7 +9,7 @@ import typer
 
 from dgcf.cli.evaluate import Data, Ks, Mask, cut_offs
 from dgcf.cli.terminal import AsJson, emit
-from dgcf.cli.train import PRESETS
+from dgcf.cli.train import MAX_SEEDS, PRESETS
 from dgcf.errors import ConfigError
 
 
@@ -29,7 +29,7 @@ def compare_models(
         typer.Option(help="Names that `dgcf models` lists, with commas between them.", show_default=False),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Train each model that many times.", show_default="1")
+        int | None, typer.Option(min=1, max=MAX_SEEDS, help="Train each model that many times.", show_default="1")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The first seed.", show_default="0")] = None,
     reference: Annotated[

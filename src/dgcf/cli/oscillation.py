@@ -36,7 +36,7 @@ def register(root: typer.Typer) -> None:
 def show_oscillation(
     data: Data,
     epsilon: EpsilonOption = "auto",
-    steps: Annotated[int, typer.Option(min=2, help="Steps whose gaps are recorded and drawn.")] = 40,
+    steps: Annotated[int, typer.Option(min=2, max=100_000, help="Steps whose gaps are recorded and drawn.")] = 40,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:

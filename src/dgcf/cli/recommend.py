@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RUN_HELP = "A run folder of `dgcf train`, or a saved recommender."
 RunOrArtifact = Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP, show_default=False)]
 Data = Annotated[str | None, typer.Option(help="The run's dataset, where it is no longer found by the name it had.")]
-K = Annotated[int, typer.Option("-k", "--k", help="How many.")]
+K = Annotated[int, typer.Option("-k", "--k", help="How many; where there are fewer, all of them.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 
 
@@ -142,6 +142,8 @@ def _everybody(
     result |= {"k": k, "seconds": time.perf_counter() - began}
 
     def show() -> None:
+        if k > rec.snapshot.n_items:
+            say(f"note: {k} were asked for, but there are {rec.snapshot.n_items:,} items; the lists are shorter.")
         if result["resumed"]:
             say(f"note: {result['resumed']} chunks were there from an earlier try.")
         out.print(

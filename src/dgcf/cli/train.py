@@ -13,6 +13,7 @@ from dgcf.errors import ConfigError
 
 MODELS = "One that `dgcf models` lists."
 PRESETS = "paper, official-code or plain"
+MAX_SEEDS = 10_000
 
 
 def register(root: typer.Typer) -> None:
@@ -38,7 +39,9 @@ def train_model(
         Path | None, typer.Option(help="A TOML file of settings, such as best.toml of `dgcf tune`; --set goes over it.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="What all random draws come from.", show_default="0")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train that many runs, with seeds from --seed on.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=MAX_SEEDS, help="Train that many runs, with seeds from --seed on.")
+    ] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     mask: Annotated[str, typer.Option(help="Items hidden in the test ranking: train, or train+validation.")] = "train",
     folder: Annotated[

@@ -35,7 +35,7 @@ def tune_model(
     ] = None,
     metric: Annotated[str | None, typer.Option(help="What trials are compared by.", show_default="recall@20")] = None,
     seed: Annotated[int, typer.Option(help="What the search and every training draw from.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes that share the trials.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that share the trials.")] = 1,
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="The study folder.", show_default="tune/DATASET-MODEL")
     ] = None,

@@ -11,11 +11,13 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.evaluate.bootstrap import CONFIDENCE, RESAMPLES
 from dgcf.evaluate.evaluation import Evaluation
-from dgcf.evaluate.metrics import METRICS, coverage, hit_matrix, popularity
+from dgcf.evaluate.metrics import ANY_DATA_K, METRICS, coverage, hit_matrix, popularity, require_cut_offs
 from dgcf.evaluate.topk import MEMORY, Scorer, top_k
+from dgcf.memory import require_memory
 
 SPLITS = ("validation", "test")
 MASKS = ("train", "train+validation")
+_BYTES_PER_RANK = 40  # an item, a score, a hit and what a metric makes of them
 
 
 class Splits(Protocol):
@@ -61,9 +63,7 @@ class Evaluator:
                 "the mask 'train+validation' hides every item that validation looks for; "
                 "use the mask 'train' there, or evaluate on 'test'."
             )
-        if not ks or min(ks) < 1:
-            raise ConfigError(f"the cut-offs are {list(ks)}; give one or more whole numbers from 1 on.")
-        self.split, self.mask, self.ks = split, mask, tuple(sorted(set(ks)))
+        self.split, self.mask, self.ks = split, mask, require_cut_offs(ks, splits.train.n_items)
         self._memory, self._chunk = memory, chunk
         self._seed, self._resamples, self._confidence = seed, resamples, confidence
         self._train = splits.train
@@ -71,6 +71,9 @@ class Evaluator:
         self._masked = splits.train if mask == "train" else splits.train.union(splits.validation)
         self._all_degrees = splits.train.union(splits.validation, splits.test).user_degrees
         self._choose_users(cold_users)
+        if (longest := self.ks[-1]) > ANY_DATA_K:
+            ranked = f"ranking {longest:,} items for {len(self.user_idx):,} users"
+            require_memory(len(self.user_idx) * longest * _BYTES_PER_RANK, ranked, "give a smaller k")
 
     def _choose_users(self, cold_users: bool) -> None:
         """Who is evaluated, who is not and why, and how many of the relevant pairs the mask hides."""

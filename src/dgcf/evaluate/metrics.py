@@ -6,7 +6,8 @@ is relevant, else 0. A list shorter than K counts as one with misses at its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError, did_you_mean
 
+ANY_DATA_K = 1000
 Hits = NDArray[np.bool_]
 PerUser = NDArray[np.float64]
 Metric = Callable[[Hits, NDArray[np.int64], int], PerUser]
@@ -106,9 +108,23 @@ def parse_metric(name: str) -> tuple[str, int]:
             f"'{name}' is no metric, expected one of {', '.join(known)} with a cut-off, as in recall@20"
             f"{did_you_mean(metric, known) or '.'}"
         )
-    if not k.isdecimal() or int(k) < 1:
+    if re.fullmatch(r"[1-9][0-9]{0,17}", k) is None:
         raise ConfigError(f"'{name}' names no cut-off; write the metric as {metric}@20.")
     return metric, int(k)
+
+
+def require_cut_offs(ks: Sequence[int], n_items: int) -> tuple[int, ...]:
+    """Return the cut-offs, ascending, after checking that a ranking of ``n_items`` can have them.
+
+    A list shorter than K counts as one with misses at its end, so that the usual cut-offs (up to ``ANY_DATA_K``) work
+    on small data too. Any larger one must be among the items.
+    """
+    whole = all(isinstance(k, (int, np.integer)) and not isinstance(k, bool) and k >= 1 for k in ks)
+    if not ks or not whole:
+        raise ConfigError(f"the cut-offs are {list(ks)}; give one or more whole numbers from 1 on.")
+    if max(ks) > max(n_items, ANY_DATA_K):
+        raise ConfigError(f"the cut-off k is {max(ks)}, but {n_items:,} items can be ranked; give k up to that number.")
+    return tuple(sorted({int(k) for k in ks}))
 
 
 def _first(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> Hits:

@@ -217,12 +217,15 @@ def _above(scores: Rows | Floats, groups: int, k: int, slack: Floats) -> Candida
 
 
 def rank(catalogue: Searched[Query], queries: Query, hidden: Pairs, k: int, ranker: Ranker | None = None) -> Ranked:
-    """The k best items of each query, without its row of ``hidden``: larger exact score first, then smaller index."""
-    n = hidden.n_users
+    """The k best items of each query, without its row of ``hidden``: larger exact score first, then smaller index.
+
+    There are never more columns than items, however large k is.
+    """
+    n, k = hidden.n_users, min(k, len(catalogue))
     item_idx = np.full((n, k), -1, dtype=np.int64)
     scores = np.full((n, k), -np.inf)
     if n and len(catalogue):
-        found, exact = catalogue.found(queries, hidden, min(k, len(catalogue)), ranker)
+        found, exact = catalogue.found(queries, hidden, k, ranker)
         order = np.lexsort((found.item, -exact, found.query))
         query = found.query[order]
         place = np.arange(len(query)) - np.searchsorted(query, query)

@@ -301,7 +301,7 @@ class Recommender:
         else:
             kept = np.flatnonzero(allowed)
             within = _restricted(hidden, allowed)
-            ranked = _nothing(hidden.n_users, k)
+            ranked = _nothing(hidden.n_users)
             if len(kept):
                 ranked = rank(self._catalogue.only(kept), queries, within, k, ranker_on(device))
                 ranked = Ranked(np.where(ranked.item_idx >= 0, kept[ranked.item_idx], -1), ranked.scores)
@@ -391,9 +391,9 @@ def _unrelated(weights: Matrix, items: Indices) -> Pairs:
     return Pairs(indptr, np.concatenate(rows).astype(np.int32), weights.shape[1])
 
 
-def _nothing(n: int, k: int) -> Ranked:
+def _nothing(n: int) -> Ranked:
     """The ranking where no candidate is left."""
-    return Ranked(np.full((n, k), -1, dtype=np.int64), np.full((n, k), -np.inf))
+    return Ranked(np.empty((n, 0), dtype=np.int64), np.empty((n, 0)))
 
 
 def _restricted(hidden: Pairs, allowed: Any) -> Pairs:
