@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+
+from dgcf.data.synthetic import planted
+from dgcf.recommend import load
+from dgcf.train import Run, resolve, train
+from tests.experiments.reproducing import place
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +18,20 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here and in the processes: tensors this small are not worth a second thread."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset, a trained run, a recommender file and a project with one experiment, as small as they can be."""
+    folder = tmp_path_factory.mktemp("small")
+    films = planted(n_users=200, n_items=120)
+    films.save(folder / "data")
+    pairs = films.train.union(films.validation, films.test)
+    lines = [f"u{user},i{item}\n" for user in range(films.n_users) for item in pairs[user]]
+    (folder / "data.csv").write_text("user,item\n" + "".join(lines))
+    recipe = resolve("dgcf", preset="plain", settings={"layers": 1, "dim": 4, "epochs": 2})
+    run = Run.create(folder / "run", films, recipe, seed=0, device="cpu", source=str(folder / "data"))
+    train(films, recipe, device="cpu", run=run)
+    load(folder / "run").save(folder / "films.dgcf")
+    place(folder / "project", table3='title = "Table 3"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n')
+    return folder

@@ -143,11 +143,14 @@ def _database(problem: Exception) -> Failure | None:
         return _memory(problem)
     if isinstance(problem, duckdb.InterruptException):
         return _interruption(problem)
+    number = next((number for number in ADVICE if os.strerror(number) in str(problem)), None)
+    path = re.search(r'file \\*"(.+?)\\*"', str(problem))
+    if number is not None:
+        return _system(OSError(number, os.strerror(number), path and path[1]))
     reason = str(problem).strip().splitlines()[0].rstrip(".")
-    number = next((number for number in ADVICE if os.strerror(number) in reason), None)
-    if number is None and not isinstance(problem, duckdb.IOException):
-        return Failure("data", f"DuckDB could not process the data: {reason}; check the file.")
-    return Failure("io", f"DuckDB could not read or write: {reason}; {_advice(number)}.")
+    if isinstance(problem, duckdb.IOException):
+        return Failure("io", f"DuckDB could not read or write: {reason}; {_advice(None)}.")
+    return Failure("data", f"DuckDB could not process the data: {reason}; check the file.")
 
 
 # The first entry that fits and gives a failure counts.
