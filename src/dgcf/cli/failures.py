@@ -88,7 +88,7 @@ def _output(problem: ResultNotWrittenError) -> Failure:
 
 
 def _memory(problem: BaseException) -> Failure:
-    asked = re.search(r"allocate ([\d.]+ [KMGT]?i?B|\d+ bytes)", str(problem))
+    asked = re.search(r"allocate ([\d.]+ [KMGTPE]?i?B|\d+ bytes)", str(problem))
     wanted = "" if asked is None else f": {_size(asked[1])} more were asked for"
     available = available_memory()
     free = "" if available is None else f", and {in_units(available)} are free"
@@ -125,7 +125,16 @@ def _runtime(problem: RuntimeError) -> Failure | None:
         return _memory(problem)
     if "not enough memory" in text or "out of memory" in text.lower():
         return _memory(problem)
+    if "std::bad_cast" in text:  # what DuckDB makes of a name that it cannot have as UTF-8
+        return _name(problem)
     return None
+
+
+def _name(problem: BaseException) -> Failure | None:
+    """A name whose bytes are not UTF-8, which Python keeps as surrogates, where only UTF-8 can be written."""
+    if isinstance(problem, UnicodeEncodeError) and "surrogates" not in problem.reason:
+        return None
+    return Failure("data", "the name of a file or folder has bytes that are not UTF-8; rename it.")
 
 
 def _imported(problem: ImportError) -> Failure | None:
@@ -163,6 +172,7 @@ EXPLAINED: tuple[tuple[type[BaseException], Callable[[Any], Failure | None]], ..
     (Exception, _database),
     (OSError, _system),
     (ImportError, _imported),
+    (UnicodeEncodeError, _name),
     (RuntimeError, _runtime),
 )
 

@@ -1,0 +1,146 @@
+"""What libraries throw, thrown by them: each becomes one sentence with a kind and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from dgcf.cli import application
+from dgcf.cli.failures import Failure, StoppedError, failure_of
+from dgcf.errors import ArtifactError, ConfigError, DataError, DgcfError, NotFittedError, hint_of
+
+HUGE = 10**15
+
+
+def full_of_duckdb() -> None:
+    with duckdb.connect() as engine:
+        engine.execute("SET memory_limit = '10MB'; SET temp_directory = ''")
+        engine.execute("SELECT string_agg(range::VARCHAR, '-' ORDER BY hash(range)) FROM range(3000000)")
+
+
+def nested() -> None:
+    json.loads("[" * 1_000_000)
+
+
+def copy_into_nowhere(folder: Path) -> None:
+    duckdb.sql("SELECT 1 AS x").write_csv(str(folder / "absent" / "x.csv"))
+
+
+def reported(throw: Callable[[], Any]) -> Failure:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
+        throw()
+    failure = failure_of(caught.value)
+    assert failure is not None, caught.value
+    assert failure.message.endswith(".")
+    assert "\n" not in failure.message
+    return failure
+
+
+@pytest.mark.parametrize(
+    ("throw", "asked"),
+    [
+        (lambda: np.empty(HUGE), "7.11 PiB"),
+        (lambda: torch.empty(HUGE), "4,000,000.0 GB"),
+        (lambda: bytearray(2**62), ""),
+        (full_of_duckdb, ""),
+    ],
+    ids=["numpy", "torch", "python", "duckdb"],
+)
+def test_lack_of_memory_says_what_was_asked_what_is_free_and_what_to_reduce(
+    throw: Callable[[], Any], asked: str
+) -> None:
+    failure = reported(throw)
+    assert (failure.kind, failure.code) == ("memory", 1)
+    assert failure.message.startswith("there is not enough memory")
+    assert f"{asked} more were asked for" in failure.message or not asked
+    assert " are free; use a smaller dataset (" in failure.message
+
+
+def test_gpu_without_memory_is_lack_of_memory() -> None:
+    problem = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has …")
+    failure = failure_of(problem)
+    assert failure is not None
+    assert failure.kind == "memory"
+    assert "2.00 GiB more were asked for" in failure.message
+
+
+def test_too_deep_input_is_one_sentence() -> None:
+    assert reported(nested) == Failure("data", "the input is nested too deeply to be read; give a flatter file.")
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "free some space, or choose another disk"),
+        (errno.EACCES, "choose a place that you may read and write"),
+        (errno.ENOENT, "check the path"),
+        (errno.EMFILE, "raise the limit of open files (`ulimit -n`)"),
+        (errno.EXDEV, "set DGCF_DEBUG=1 to see where it came from"),
+    ],
+)
+def test_system_error_is_named_with_its_file_and_advice_of_its_own(number: int, advice: str) -> None:
+    import os
+
+    failure = failure_of(OSError(number, os.strerror(number), "some/file"))
+    assert failure == Failure("io", f"cannot use some/file: {os.strerror(number)}; {advice}.")
+    assert failure_of(OSError(number, os.strerror(number))) == Failure(
+        "io", f"the system refused: {os.strerror(number)}; {advice}."
+    )
+
+
+def test_stray_system_error_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+    failure = reported(lambda: (tmp_path / "absent").read_text())
+    assert failure.message == f"cannot use {tmp_path / 'absent'}: No such file or directory; check the path."
+
+
+def test_duckdb_that_cannot_write_is_a_system_error(tmp_path: Path) -> None:
+    failure = reported(lambda: copy_into_nowhere(tmp_path))
+    assert failure.kind == "io"
+    assert failure.message.startswith(f"cannot use {tmp_path / 'absent'}")
+    assert failure.message.endswith(": No such file or directory; check the path.")
+
+
+def test_error_that_no_user_causes_has_no_explanation() -> None:
+    assert failure_of(ValueError("x")) is None
+    assert failure_of(RuntimeError("x")) is None
+    assert failure_of(ImportError("x")) is None
+
+
+def test_bug_shows_its_traceback_and_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dgcf.data.catalog.is_local", lambda known: {}["x\x1b"])
+    done = CliRunner().invoke(application(), ["data", "list", "--json"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert "\x1b" not in done.output
+    assert json.loads(done.stdout)["error"]["kind"] == "internal"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (DataError, "data", 1),
+        (ConfigError, "config", 2),
+        (ArtifactError, "artifact", 1),
+        (NotFittedError, "not-fitted", 1),
+        (StoppedError, "interrupted", 130),
+    ],
+)
+def test_errors_of_dgcf_have_a_kind_a_code_and_a_hint(kind: type[DgcfError], name: str, code: int) -> None:
+    problem = kind("there is a; b; do this.")
+    assert (problem.kind, problem.exit_code, problem.hint) == (name, code, "do this.")
+    assert failure_of(problem) == Failure(name, "there is a; b; do this.", code)
+
+
+def test_hint_is_what_follows_the_last_semicolon_else_the_last_sentence() -> None:
+    assert hint_of("a is b; did you mean 'c'?") == "did you mean 'c'?"
+    assert hint_of("saved. Go on with: x") == "Go on with: x"
+    assert hint_of("a is 1.5, expected b.") is None

@@ -1,0 +1,93 @@
+"""With ``--json`` a failure is one JSON object on stdout, the sentence on stderr; the exit code says whose fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dgcf.cli import application
+from dgcf.errors import hint_of
+from tests.cli.processes import VERBS, ran, words_of
+
+CASES = {
+    "unknown user": (("recommend", "{films}", "--user", "nobody"), "data", 1),
+    "no file": (("data", "stats", "./absent.csv"), "data", 1),
+    "no run": (("evaluate", "./absent"), "artifact", 1),
+    "no such model": (("train", "{data}", "--model", "dgfc"), "config", 2),
+    "no such setting": (("train", "{data}", "--set", "layer=3"), "config", 2),
+    "k of nothing": (("recommend", "{films}", "--user", "u00001", "-k", "0"), "config", 2),
+    "options apart": (("similar", "{films}"), "config", 2),
+    "too deep a ranking": (("evaluate", "{run}", "--k", "1000000000", "--device", "cpu"), "config", 2),
+    "too deep a metric": (("train", "{data}", "--set", "metric=recall@1000000000"), "config", 2),
+    "too long a metric": (("train", "{data}", "--set", f"metric=recall@{10**30}"), "config", 2),
+    "too deep a comparison": (("compare", "{data}", "--models", "ease,popularity", "--k", "1000000000"), "config", 2),
+    "too many seeds": (("train", "{data}", "--seeds", "1000000000"), "usage", 2),
+    "too many seeds to compare": (("compare", "{data}", "--models", "a,b", "--seeds", "1000000000"), "usage", 2),
+    "too many processes": (("tune", "{data}", "--jobs", "1000000000"), "usage", 2),
+    "too many steps": (("oscillation", "{data}", "--steps", "1000000000"), "usage", 2),
+    "no such option": (("recommend", "{films}", "--usr", "x"), "usage", 2),
+    "no such verb": (("recomend",), "usage", 2),
+    "no such verb of data": (("data", "stat"), "usage", 2),
+    "missing argument": (("evaluate",), "usage", 2),
+    "no number": (("recommend", "{films}", "-k", "many"), "usage", 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_failure_is_an_object_on_stdout_and_a_sentence_on_stderr(
+    name: str, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words, kind, code = CASES[name]
+    places = {"data": small / "data", "run": small / "run", "films": small / "films.dgcf"}
+    given = [word.format(**places) for word in words]
+    done = CliRunner().invoke(application(), [*given, "--json"])
+    assert done.exit_code == code, done.output
+    (line,) = done.stdout.splitlines()
+    error = json.loads(line)["error"]
+    assert set(error) == {"kind", "message", "hint"}
+    assert error["kind"] == kind
+    assert done.stderr == f"error: {error['message']}\n"
+    assert error["hint"] == hint_of(error["message"])
+    assert list(tmp_path.iterdir()) == []
+    plain = CliRunner().invoke(application(), given)
+    assert (plain.exit_code, plain.stdout, plain.stderr) == (code, "", done.stderr)
+
+
+def test_wrong_option_before_the_verb_is_an_object_too() -> None:
+    done = ran("--bogus", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["kind"] == "usage"
+    assert done.stderr.startswith("error: No such option: --bogus")
+
+
+def test_help_names_the_exit_codes() -> None:
+    done = CliRunner().invoke(application(), ["--help"])
+    assert "Exit codes: 0 done; 1 the work failed; 2 the call was wrong; 130 interrupted" in " ".join(
+        done.stdout.split()
+    )
+
+
+@pytest.mark.parametrize("k", ["1000", "1000000000", str(2**63), str(2**80)])
+@pytest.mark.parametrize("verb", ["recommend", "similar", "recommend-all"])
+def test_k_beyond_the_items_gives_all_of_them(verb: str, k: str, small: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(application(), [*words_of(verb, small, tmp_path), "-k", k, "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    if verb == "recommend-all":
+        assert 200 * 60 < found["rows"] < 200 * 120
+    else:
+        assert 60 < len(found["recommendations" if verb == "recommend" else "similar"]) <= 120
+        assert f"{k} were asked for, but as few as " in found["notes"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_prints_one_object_when_it_succeeds(verb: str, small: Path, tmp_path: Path) -> None:
+    done = ran(*words_of(verb, small, tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert "error" not in json.loads(line)

@@ -1,0 +1,50 @@
+"""A process that may not have much memory: one sentence with the figures and what to reduce, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.invoking import invoke
+from tests.cli.processes import PLAIN, VERBS, one_sentence, ran, words_of
+
+MB = 1_000_000
+
+
+def limited(size: int) -> Callable[[], None]:
+    """What the shell calls ``ulimit -v``."""
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def test_training_that_runs_out_of_memory_is_one_sentence(small: Path, tmp_path: Path) -> None:
+    words = ("train", small / "data", *PLAIN, "--set", "dim=8192", "--set", "layers=16", "--out", tmp_path / "run")
+    done = ran(*words, "--json", preexec_fn=limited(1200 * MB))
+    assert done.returncode == 1, done.stderr
+    assert "error: there is not enough memory: " in one_sentence(done.stderr)
+    assert json.loads(done.stdout)["error"]["kind"] == "memory"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_model_that_cannot_fit_into_the_limit_is_refused_by_its_estimate(tmp_path: Path) -> None:
+    rows = [f"{n % 300},{n % 12_000}" for n in range(24_000)]
+    (tmp_path / "wide.csv").write_text("\n".join(["user,item", *rows, ""]))
+    invoke("data", "prepare", tmp_path / "wide.csv", "--out", tmp_path / "wide")
+    words = ("train", tmp_path / "wide", "--model", "ease", "--out", tmp_path / "run")
+    done = ran(*words, "--device", "cpu", preexec_fn=limited(1500 * MB))
+    assert done.returncode == 1, done.stderr
+    assert "model ease needs about 1.7 GB of memory for " in one_sentence(done.stderr)
+    assert {path.name for path in tmp_path.iterdir()} == {"wide.csv", "wide"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [700 * MB, 900 * MB])
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_works_in_little_memory_or_says_so(verb: str, size: int, small: Path, tmp_path: Path) -> None:
+    done = ran(*words_of(verb, small, tmp_path), preexec_fn=limited(size))
+    assert done.returncode in (0, 1), done.stderr
+    if done.returncode:
+        assert "memory" in one_sentence(done.stderr)
