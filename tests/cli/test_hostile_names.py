@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -174,6 +175,28 @@ def test_json_of_a_real_process_is_exact_in_any_encoding(encoding: str, tmp_path
     assert "\udcff\x1b\xe9\N{GRINNING FACE}\x9b" in json.loads(done.stdout.decode(encoding))["error"]["message"]
     for text in (done.stdout, done.stderr):
         assert not OBEYED.search(text.decode(encoding).replace("\n", ""))
+
+
+def test_progress_on_a_terminal_shows_names_as_text(tmp_path: Path) -> None:
+    name = NAMES["escape"] + "[/x]"
+    write_pairs(tmp_path / f"{name.replace('/', '')}.csv")
+    leader, follower = pty.openpty()
+    words = command("data", "stats", f"{name.replace('/', '')}.csv")
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stdout=follower, stderr=follower, env=environment(TERM="xterm", COLUMNS="300")
+    )
+    os.close(follower)
+    written = b""
+    try:
+        while part := os.read(leader, 65536):
+            written += part
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    os.close(leader)
+    assert process.wait(timeout=60) == 0
+    assert b"reading esc\\x1b]0;owned" in written
+    assert b"\x1b]0;" not in written
+    assert b"\x07" not in written
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------
