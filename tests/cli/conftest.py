@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dgcf.data import load as load_data
 from dgcf.data.synthetic import planted
 from dgcf.recommend import load
 from dgcf.train import Run, resolve, train
@@ -33,5 +34,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = Run.create(folder / "run", films, recipe, seed=0, device="cpu", source=str(folder / "data"))
     train(films, recipe, device="cpu", run=run)
     load(folder / "run").save(folder / "films.dgcf")
-    place(folder / "project", table3='title = "Table 3"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n')
+    project = place(folder / "project", table3='title = "Table 3"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n')
+    sources = (project.root / "recipes" / "reproduce" / "data.toml").read_text()
+    there = load_data(project.root / "data" / "small").fingerprint
+    project.write("data", sources.replace(there, load_data("planted").fingerprint))
     return folder
