@@ -15,7 +15,12 @@ from tests.cli.processes import READERS, WRITERS, command, environment, one_sent
 
 # Mounts a small file system in a mount namespace of its own, runs the words there and lists what they left.
 ON_A_SMALL_DISK = 'mount -t tmpfs -o size="$1" none "$2" && { "${@:3}"; code=$?; ls -A "$2" >&3; exit $code; }'
-KEPT_TO_GO_ON = {"tune": {"study"}, "compare": {"runs"}, "recommend-all": {".all.csv.chunks"}}
+KEPT_TO_GO_ON = {
+    "tune": {"study"},
+    "reproduce": {"prepared"},
+    "compare": {"runs"},
+    "recommend-all": {".all.csv.chunks"},
+}
 SAMPLE = ["convert-parquet", "recommend-all", "train"]
 
 
