@@ -11,35 +11,90 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+import math
+import re
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as decode
 from safetensors.numpy import save as encode
 
 from dgcf.data.pairs import Pairs
 from dgcf.data.rows import DenseRows, Matrix, SparseRows
-from dgcf.data.vocabulary import Vocabulary
+from dgcf.data.vocabulary import IdKind, Vocabulary
 from dgcf.recommend import container
 from dgcf.recommend.container import Container, explained
 from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Side, Snapshot
+from dgcf.recommend.tensors import Arrays, decode_tensors, floats, integers, is_ascending
+from dgcf.stored import InvalidFileError, Range, Sha256, decode_json
 
 ABOUT, EMBEDDINGS, LAYERS = "about.json", "embeddings.safetensors", "layers.safetensors"
 WEIGHTS = "weights.safetensors"
 DATA, TITLES = "data.safetensors", "titles.json"
 MEMBERS = frozenset((ABOUT, EMBEDDINGS, WEIGHTS, LAYERS, DATA, TITLES))
-Arrays = Mapping[str, NDArray[Any]]
+Scalar = str | bool | int | float | None
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,99}")
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_OWN = frozenset(("self", "model", "preset", "seed", "device"))  # names that no setting has: Recommender's own
 
 
-def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write one ``.dgcf`` file, or a folder for any other name."""
+class _Dataset(TypedDict):
+    name: str
+    fingerprint: Sha256
+
+
+class _About(TypedDict):
+    model: Annotated[str, Range(1, 200)]
+    preset: NotRequired[str]
+    settings: NotRequired[dict[str, Scalar]]
+    seed: NotRequired[int]
+    epochs: NotRequired[int]
+    metrics: NotRequired[dict[str, Scalar]]
+    dataset: NotRequired[_Dataset]
+    dgcf: NotRequired[str]
+    weights: NotRequired[Sha256 | None]
+
+
+class _Rule(TypedDict):
+    direct: bool
+    cross: bool
+    epsilon: float | None
+    self_loop: bool
+    cross_diagonal: bool
+    cross_below_one: bool
+
+
+class _LeastSquares(TypedDict):
+    confidence: Annotated[float, Range(1e-12, 1e9)]
+    regularization: Annotated[float, Range(1e-12, 1e9)]
+
+
+class _IdKinds(TypedDict):
+    users: IdKind
+    items: IdKind
+
+
+class _Head(TypedDict):
+    about: _About
+    rule: _Rule | None
+    readout: Literal["mean", "last"]
+    cosine: bool
+    least_squares: NotRequired[_LeastSquares | None]
+    id_kinds: _IdKinds
+
+
+class _Titles(TypedDict):
+    users: NotRequired[list[str] | None]
+    items: NotRequired[list[str] | None]
+
+
+def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign: str | Path | None = None) -> Path:
+    """Write one ``.dgcf`` file, or a folder for any other name; ``sign`` is the file of a private key."""
     about = {
-        "about": dict(snapshot.about),
+        "about": _finite(dict(snapshot.about)),
         "rule": None if snapshot.rule is None else asdict(snapshot.rule),
         "readout": snapshot.readout,
         "cosine": snapshot.cosine,
@@ -61,8 +116,15 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False) -> Pa
     titles = {"users": snapshot.users.titles, "items": snapshot.items.titles}
     if any(titles.values()):
         members[TITLES] = json.dumps(titles, ensure_ascii=False).encode()
-    written = 2 if WEIGHTS in members else 1
-    return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS, written=written)
+    written, key = 2 if WEIGHTS in members else 1, None if sign is None else Path(sign).expanduser()
+    return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS, written=written, sign=key)
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinity, which a metric may be and JSON has no word for, by null."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _data(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
@@ -88,23 +150,27 @@ def load(path: str | Path) -> Snapshot:
     if LAYERS in opened:
         opened.check(LAYERS)
     with explained(target):
-        try:
-            return _assemble(opened)
-        except SafetensorError as problem:
-            raise ValueError(str(problem)) from problem
+        return _assemble(opened)
 
 
 def _assemble(opened: Container) -> Snapshot:
-    head = json.loads(opened.read(ABOUT))
-    arrays = decode(opened.read(DATA))
-    titles = json.loads(opened.read(TITLES)) if TITLES in opened else {}
-    users = _vocabulary("user", arrays, head, titles)
-    items = _vocabulary("item", arrays, head, titles)
+    head = decode_json(opened.read(ABOUT, container.DESCRIPTION_BYTES), _Head, ABOUT)
+    for name in head["about"].get("settings", {}):
+        if not name.isidentifier() or name in _OWN:
+            raise InvalidFileError(f"{ABOUT} has a setting {name[:40]!r}")
+    arrays = decode_tensors(opened.read(DATA), DATA)
+    users = _vocabulary("user", arrays, head["id_kinds"]["users"])
+    items = _vocabulary("item", arrays, head["id_kinds"]["items"])
+    if TITLES in opened:
+        users, items = _titled(opened.read(TITLES), users, items)
     train = _rows("train_", arrays, len(users), len(items))
     more = _rows("more_", arrays, len(users), len(items))
-    ranking = _weights(opened, len(items)) if WEIGHTS in opened else _embedded(opened, len(users), len(items))
-    if not isinstance(head["about"]["model"], str) or head["readout"] not in ("mean", "last"):
-        raise ValueError(f"{ABOUT} does not describe a model")
+    if not len(train):
+        raise InvalidFileError(f"{DATA} has no training pair")
+    ranking = _ranking(opened, len(users), len(items))
+    if LAYERS in opened and isinstance(ranking, Matrix):
+        raise InvalidFileError(f"{LAYERS} does not belong to {WEIGHTS}")
+    rule, solved = head["rule"], head.get("least_squares")
     return Snapshot(
         about=head["about"],
         users=users,
@@ -112,103 +178,98 @@ def _assemble(opened: Container) -> Snapshot:
         train=train,
         seen=train.union(more) if len(more) else train,
         ranking=ranking,
-        rule=None if head["rule"] is None else _rule(head["rule"]),
+        rule=None if rule is None else GraphRule(**rule),
         readout=head["readout"],
-        cosine=bool(head["cosine"]),
-        load_layers=_later(opened, ranking) if LAYERS in opened else None,
-        least_squares=_least_squares(head.get("least_squares")),
+        cosine=head["cosine"],
+        load_layers=_later(opened, ranking, rule is not None) if LAYERS in opened else None,
+        least_squares=None if solved is None else LeastSquares(**solved),
     )
 
 
-def _embedded(opened: Container, n_users: int, n_items: int) -> Embedded:
-    rows = decode(opened.read(EMBEDDINGS))
-    dim = rows["users"].shape[1]
-    return Embedded(_floats(rows, "users", (n_users, dim)), _floats(rows, "items", (n_items, dim)))
+def _ranking(opened: Container, n_users: int, n_items: int) -> Embedded | Matrix:
+    if (WEIGHTS in opened) == (EMBEDDINGS in opened):
+        raise InvalidFileError(f"it has both {EMBEDDINGS} and {WEIGHTS}, or neither")
+    if WEIGHTS in opened:
+        return _weights(decode_tensors(opened.read(WEIGHTS), WEIGHTS), n_items)
+    rows = decode_tensors(opened.read(EMBEDDINGS), EMBEDDINGS)
+    dim = _shape(rows, "users", 2)[1]
+    return Embedded(floats(rows, "users", (n_users, dim)), floats(rows, "items", (n_items, dim)))
 
 
-def _weights(opened: Container, n_items: int) -> Matrix:
-    arrays = decode(opened.read(WEIGHTS))
+def _weights(arrays: Arrays, n_items: int) -> Matrix:
     if "indptr" not in arrays:
-        return DenseRows(_floats(arrays, "values", (n_items, n_items)))
+        return DenseRows(floats(arrays, "values", (n_items, n_items)))
     places = _rows("", arrays, n_items, n_items)
-    return SparseRows(places.indptr, places.indices, _floats(arrays, "values", (len(places),)), n_items)
+    return SparseRows(places.indptr, places.indices, floats(arrays, "values", (len(places),)), n_items)
 
 
-def _least_squares(fields: dict[str, Any] | None) -> LeastSquares | None:
-    if fields is None:
-        return None
-    found = LeastSquares(**fields)
-    if not all(isinstance(value, (float, int)) and value > 0 for value in fields.values()):
-        raise ValueError(f"{ABOUT} does not describe least squares")
-    return found
+def _shape(arrays: Arrays, name: str, dimensions: int) -> tuple[int, ...]:
+    """Return the shape of an array of which not every length follows from the ids."""
+    shape = arrays[name].shape if name in arrays else ()
+    if len(shape) != dimensions or 0 in shape:
+        raise InvalidFileError(f"{name} has the shape {shape}, expected {dimensions} dimensions")
+    return shape
 
 
-def _later(opened: Container, ranking: Embedded | Matrix) -> Callable[[], Layers]:
-    if isinstance(ranking, Matrix):
-        raise ValueError(f"{LAYERS} does not go with {WEIGHTS}")
-    return lambda: _layers(opened, len(ranking.users) + len(ranking.items), ranking.users.shape[1])
+def _later(opened: Container, ranking: Embedded | Matrix, graph: bool) -> Callable[[], Layers]:
+    assert isinstance(ranking, Embedded)
+    return lambda: _layers(opened, len(ranking.users) + len(ranking.items), ranking.users.shape[1], graph)
 
 
-def _rule(fields: dict[str, Any]) -> GraphRule:
-    rule = GraphRule(**fields)
-    flags = [value for name, value in fields.items() if name != "epsilon"]
-    if not all(isinstance(flag, bool) for flag in flags) or not isinstance(rule.epsilon, (float, int, type(None))):
-        raise ValueError(f"{ABOUT} does not describe a graph")
-    return rule
-
-
-def _layers(opened: Container, n_nodes: int, dim: int) -> Layers:
+def _layers(opened: Container, n_nodes: int, dim: int, graph: bool) -> Layers:
     with explained(opened.path):
-        try:
-            arrays = decode(opened.read(LAYERS))
-        except SafetensorError as problem:
-            raise ValueError(str(problem)) from problem
-        embeddings = _floats(arrays, "layers", (len(arrays["layers"]), n_nodes, dim))
-        logits = arrays.get("gate_logits")
-        if not len(embeddings) or (logits is not None and not len(logits)):
-            raise ValueError(f"{LAYERS} has no layer")
-        gates = None if logits is None else _floats(arrays, "gate_logits", (len(logits), n_nodes))
-        return Layers(embeddings, gates)
+        arrays = decode_tensors(opened.read(LAYERS), LAYERS)
+        depth = _shape(arrays, "layers", 3)[0] - 1
+        embeddings = floats(arrays, "layers", (depth + 1, n_nodes, dim))
+        if graph and depth < 1:
+            raise InvalidFileError(f"{LAYERS} has one layer, a model with a graph has more")
+        if "gate_logits" not in arrays:
+            return Layers(embeddings, None)
+        gates = _shape(arrays, "gate_logits", 2)[0]
+        if gates not in (1, depth):
+            raise InvalidFileError(f"{LAYERS} has gates of {gates} layers, expected 1 or {depth}")
+        return Layers(embeddings, floats(arrays, "gate_logits", (gates, n_nodes)))
 
 
-def _floats(arrays: Arrays, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    array = arrays[name]
-    if array.shape != shape or array.dtype != np.float32:
-        raise ValueError(f"{name} is {array.dtype} of shape {array.shape}, expected float32 of shape {shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds a number that is not finite")
-    return array
-
-
-def _vocabulary(side: Side, arrays: Arrays, head: dict[str, Any], titles: dict[str, Any]) -> Vocabulary:
-    blob, offsets = _integers(arrays, f"{side}_ids", np.uint8), _integers(arrays, f"{side}_offsets", np.int64)
-    if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(blob) or (np.diff(offsets) < 0).any():
-        raise ValueError(f"{side}_offsets do not cut {side}_ids into ids")
-    kind, named = head["id_kinds"][f"{side}s"], titles.get(f"{side}s")
-    if kind not in ("text", "integer"):
-        raise ValueError(f"ids are {kind!r}, expected text or integer")
-    if named is not None and (len(named) != len(offsets) - 1 or not all(isinstance(title, str) for title in named)):
-        raise ValueError(f"{TITLES} does not have one title for each {side}")
-    found = Vocabulary(side, blob, offsets, kind, None if named is None else tuple(named))
-    if kind == "integer":
-        for text in found.texts:
-            int(text)
+def _vocabulary(side: Side, arrays: Arrays, kind: IdKind) -> Vocabulary:
+    blob, offsets = integers(arrays, f"{side}_ids", np.uint8), integers(arrays, f"{side}_offsets", np.int64)
+    if len(offsets) < 2 or not is_ascending(offsets, len(offsets) - 1, len(blob)):
+        raise InvalidFileError(f"{side}_offsets do not cut {side}_ids into ids")
+    found = Vocabulary(side, blob, offsets, kind)
+    try:
+        texts = found.texts
+    except UnicodeDecodeError as problem:
+        raise InvalidFileError(f"{side}_ids are not UTF-8") from problem
+    if len(set(texts)) != len(texts):
+        raise InvalidFileError(f"{side}_ids are not distinct")
+    if kind == "integer" and not all(_WHOLE.fullmatch(text) for text in texts):
+        raise InvalidFileError(f"{side}_ids are not whole numbers")
     return found
+
+
+def _titled(data: bytes, users: Vocabulary, items: Vocabulary) -> tuple[Vocabulary, Vocabulary]:
+    # Between the texts there are commas and little else: anything more would take far more memory than it has bytes.
+    if len(_TEXT.sub(b"", data)) > 2 * (len(users) + len(items)) + 64:
+        raise InvalidFileError(f"{TITLES} holds more than titles")
+    titles = decode_json(data, _Titles, TITLES)
+    return _named(users, titles.get("users")), _named(items, titles.get("items"))
+
+
+def _named(vocabulary: Vocabulary, titles: list[str] | None) -> Vocabulary:
+    if titles is not None and len(titles) != len(vocabulary):
+        raise InvalidFileError(f"{TITLES} has {len(titles):,} titles for {len(vocabulary):,} {vocabulary.what}s")
+    return vocabulary if titles is None else replace(vocabulary, titles=tuple(titles))
 
 
 def _rows(prefix: str, arrays: Arrays, n_rows: int, n_items: int) -> Pairs:
-    """Compressed rows of items: of each user, or of each item."""
-    indptr, indices = _integers(arrays, f"{prefix}indptr", np.int64), _integers(arrays, f"{prefix}indices", np.int32)
-    if len(indptr) != n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        raise ValueError(f"{prefix}indptr does not give each row a place in {prefix}indices")
-    pairs = Pairs(indptr, indices, n_items)
-    if len(indices) and not (indices.min() >= 0 and indices.max() < n_items and (np.diff(pairs.keys()) > 0).all()):
-        raise ValueError(f"{prefix}indices are not ascending item indices")
-    return pairs
-
-
-def _integers(arrays: Arrays, name: str, dtype: type[np.integer[Any]]) -> NDArray[Any]:
-    array = arrays[name]
-    if array.ndim != 1 or array.dtype != dtype:
-        raise ValueError(f"{name} is {array.dtype} of {array.ndim} dimensions, expected {np.dtype(dtype)} of one")
-    return array
+    """Return compressed rows of items: of each user, or of each item."""
+    indptr, indices = integers(arrays, f"{prefix}indptr", np.int64), integers(arrays, f"{prefix}indices", np.int32)
+    if not is_ascending(indptr, n_rows, len(indices)):
+        raise InvalidFileError(f"{prefix}indptr does not give each row a place in {prefix}indices")
+    if len(indices):
+        ascending = indices[1:] > indices[:-1]
+        starts = indptr[(indptr > 0) & (indptr < len(indices))]
+        ascending[starts - 1] = True  # a new row begins anywhere
+        if indices.min() < 0 or indices.max() >= n_items or not ascending.all():
+            raise InvalidFileError(f"{prefix}indices are not ascending item indices")
+    return Pairs(indptr, indices, n_items)

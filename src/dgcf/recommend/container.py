@@ -1,7 +1,9 @@
 """Named members in one folder or one ``.dgcf`` file, each under its SHA-256: what holds an artefact.
 
-The file is a ZIP whose members are stored as they are. Nothing is ever extracted: members are read by the names that
-a recommender has, so a name such as ``../x`` leads nowhere, and a file that holds one is refused.
+The file is a ZIP of stored members that lie end to end, as ``write`` puts them: a directory that says anything else
+(compression, encryption, gaps, members that overlap) is refused before a member is read, so reading takes no more
+memory than the file has bytes. Nothing is ever extracted: members are read by the names that a recommender has, so a
+name such as ``../x`` leads nowhere, and a file that holds one is refused.
 """
 
 from __future__ import annotations
@@ -9,35 +11,34 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 from dgcf.errors import ArtifactError
 from dgcf.files import whole_file, whole_folder
+from dgcf.recommend import signing
+from dgcf.stored import FileEntry, InvalidFileError, decode_json, file_entry, is_sealed, open_member, seal, typed
 
-MANIFEST = "manifest.json"
+MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 KIND = "dgcf recommender"
 FORMAT = 2
 """The newest: 2 may hold item weights in place of embeddings. What needs no more than 1 is written as 1."""
 SUFFIX = ".dgcf"
-_MANIFEST_BYTES = _PART_BYTES = 2**20
-# What reading a damaged ZIP or JSON may raise, whichever byte it is.
-DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    EOFError,
-    OverflowError,
-    RuntimeError,  # a ZIP's encryption, or a compression that Python has not
-    zipfile.BadZipFile,
-    zlib.error,
-)
+DESCRIPTION_BYTES = _PART_BYTES = 2**20
+_DIRECTORY_BYTES = 2**17  # more than a ZIP's longest comment, which zipfile looks for
+_LOCAL_HEADER = struct.Struct("<4s22x2H")  # its signature, and the lengths of name and extra field
+# What reading a damaged file may raise, whichever byte it is; an InvalidFileError is a ValueError.
+DAMAGE = (ValueError, EOFError, OverflowError, NotImplementedError, struct.error, zipfile.BadZipFile)
+
+
+class _Manifest(TypedDict):
+    kind: str
+    format: int
+    files: dict[str, FileEntry]
 
 
 def write(
@@ -47,17 +48,19 @@ def write(
     overwrite: bool = False,
     known: frozenset[str] = frozenset(),
     written: int = FORMAT,
+    sign: Path | None = None,
 ) -> Path:
     """Write a ``.dgcf`` file where the name says so, else a folder; it appears whole or not at all.
 
     ``written`` is the oldest format that has these members: who reads that can read them.
     ``known`` are names that an older folder may have and that go with it when it is replaced.
+    ``sign`` is the file of a private key.
     """
-    files = {name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in members.items()}
-    manifest: dict[str, Any] = {"kind": KIND, "format": written, "files": files}
-    manifest["sha256"] = _own_hash(manifest)
-    whole = {MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode(), **members}
-    if path.suffix == SUFFIX:
+    files = {name: file_entry(data) for name, data in members.items()}
+    manifest = json.dumps(seal({"kind": KIND, "format": written, "files": files}), indent=1).encode() + b"\n"
+    signature = {} if sign is None else {SIGNATURE: signing.sign(manifest, sign)}
+    whole = {MANIFEST: manifest, **signature, **members}
+    if path.suffix.lower() == SUFFIX:
         if path.exists() and not overwrite:
             raise ArtifactError(
                 f"{path} exists already; choose another name, or overwrite it (--overwrite, overwrite=True)."
@@ -67,7 +70,7 @@ def write(
                 # A fixed time: the same recommender gives the same bytes.
                 archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
         return path
-    with whole_folder(path, overwrite=overwrite, also=known) as beside:
+    with whole_folder(path, overwrite=overwrite, also={SIGNATURE, *known}) as beside:
         for name, data in whole.items():
             (beside / name).write_bytes(data)
     return path
@@ -79,74 +82,128 @@ class Container:
     def __init__(self, path: Path, known: frozenset[str]) -> None:
         self.path = path
         with explained(path):
-            self._files = self._checked(json.loads(self._raw(MANIFEST, _MANIFEST_BYTES)), known)
+            self._places = None if path.is_dir() else self._directory()
+            manifest = self._read(MANIFEST, DESCRIPTION_BYTES)
+            self._files = self._checked(decode_json(manifest, dict[str, Any], MANIFEST))
+            self._refuse_strange(known)
+            signing.verify(path, manifest, self._signature())
+            for name, entry in self._files.items():
+                with self._open(name) as (_, size):
+                    if size != entry["bytes"]:
+                        raise InvalidFileError(f"{name} has {size:,} bytes, its manifest says {entry['bytes']:,}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
 
-    def read(self, name: str) -> bytes:
-        """A member, checked against its SHA-256."""
+    def read(self, name: str, limit: int | None = None) -> bytes:
+        """Return a member of at most ``limit`` bytes, checked against its SHA-256."""
         with explained(self.path):
-            expected = self._files[name]
-            data = self._raw(name, expected["bytes"])
-            if len(data) != expected["bytes"] or hashlib.sha256(data).hexdigest() != expected["sha256"]:
-                raise ValueError(f"{name} does not match its checksum")
+            if name not in self._files:
+                raise InvalidFileError(f"{name} is missing")
+            data = self._read(name, self._files[name]["bytes"] if limit is None else limit)
+            if file_entry(data) != self._files[name]:
+                raise InvalidFileError(f"{name} does not match its checksum")
         return data
 
     def check(self, name: str) -> None:
         """Check a member that is read later, without holding it."""
-        with explained(self.path), self._open(name) as file:
+        with explained(self.path), self._open(name) as (file, size):
             digest = hashlib.sha256()
-            while part := file.read(_PART_BYTES):
+            while size and (part := file.read(min(size, _PART_BYTES))):
                 digest.update(part)
+                size -= len(part)
             if digest.hexdigest() != self._files[name]["sha256"]:
-                raise ValueError(f"{name} does not match its checksum")
+                raise InvalidFileError(f"{name} does not match its checksum")
 
     @contextlib.contextmanager
-    def _open(self, name: str) -> Iterator[IO[bytes]]:
-        if self.path.is_dir():
-            with (self.path / name).open("rb") as file:
-                yield file
+    def _open(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
+        """Yield a file at the member's first byte, and the member's size."""
+        if self._places is None:
+            with open_member(self.path / name) as file:
+                yield file, os.fstat(file.fileno()).st_size
+        elif name not in self._places:
+            raise InvalidFileError(f"{name} is missing")
         else:
-            with zipfile.ZipFile(self.path) as archive, archive.open(name) as member:
-                yield member
+            start, size = self._places[name]
+            with open_member(self.path.resolve()) as file:
+                file.seek(start)
+                yield file, size
 
-    def _raw(self, name: str, most: int) -> bytes:
-        """A member, and one byte more than ``most`` if it has more: never as much as a hostile file claims."""
-        with self._open(name) as file:
-            return file.read(most + 1)
+    def _read(self, name: str, limit: int) -> bytes:
+        with self._open(name) as (file, size):
+            if size > limit:
+                raise InvalidFileError(f"{name} is larger than {limit:,} bytes")
+            return file.read(size)
 
-    def _checked(self, manifest: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
-        if manifest["kind"] != KIND:
+    def _signature(self) -> bytes | None:
+        if SIGNATURE not in self._names():
+            return None
+        return self._read(SIGNATURE, signing.SIGNATURE_BYTES)
+
+    def _checked(self, manifest: dict[str, Any]) -> dict[str, FileEntry]:
+        head = typed(manifest, _Manifest, MANIFEST)
+        if head["kind"] != KIND:
             raise ArtifactError(
-                f"{self.path} holds a {str(manifest['kind'])[:60]!r}, expected a {KIND!r}; "
+                f"{self.path} holds a {head['kind'][:60]!r}, expected a {KIND!r}; "
                 "save one with Recommender.save or `dgcf export`."
             )
-        if not isinstance(manifest["format"], int) or manifest["format"] > FORMAT:
+        if head["format"] > FORMAT:
             raise ArtifactError(
-                f"{self.path} was written by a newer dgcf (format {str(manifest['format'])[:20]}, this one reads "
-                f"{FORMAT}); upgrade dgcf."
+                f"{self.path} was written by a newer dgcf (format {head['format']}, this one reads {FORMAT}); "
+                "upgrade dgcf."
             )
-        if manifest["sha256"] != _own_hash({key: value for key, value in manifest.items() if key != "sha256"}):
-            raise ValueError(f"{MANIFEST} does not match its checksum")
-        files = dict(manifest["files"])
-        strange = sorted((set(files) | self._names()) - known - {MANIFEST})
+        if not is_sealed(manifest, MANIFEST) or head["format"] < 1:
+            raise InvalidFileError(f"{MANIFEST} is of no known format")
+        return head["files"]
+
+    def _refuse_strange(self, known: frozenset[str]) -> None:
+        strange = sorted((set(self._files) - known) | (self._names() - known - {MANIFEST, SIGNATURE}))
         if strange:
             raise ArtifactError(
                 f"{self.path} holds a member {strange[0][:60]!r} that no recommender has; do not trust it, and get it "
                 "again from where it was made."
             )
-        return files
+        unnamed = sorted(self._names() - set(self._files) - {MANIFEST, SIGNATURE})
+        if self._places is not None and unnamed:
+            raise InvalidFileError(f"{MANIFEST} does not name {unnamed[0]}")
 
     def _names(self) -> set[str]:
-        """The members of a ZIP. What else lies in a folder is none of ours: it is never opened."""
-        if self.path.is_dir():
-            return set()
-        with zipfile.ZipFile(self.path) as archive:
-            names = archive.namelist()
-        if len(set(names)) != len(names):
-            raise ValueError("it holds a member twice")
-        return set(names)
+        """The members of a ZIP. What else lies in a folder is not ours: it is never opened."""
+        if self._places is not None:
+            return set(self._places)
+        return {SIGNATURE} if os.path.lexists(self.path / SIGNATURE) else set()
+
+    def _directory(self) -> dict[str, tuple[int, int]]:
+        """Return where each member of a ZIP starts and how many bytes it has."""
+        places: dict[str, tuple[int, int]] = {}
+        with open_member(self.path.resolve()) as file, zipfile.ZipFile(_Directory(file)) as archive:
+            end = 0
+            for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
+                if info.compress_type != zipfile.ZIP_STORED or info.flag_bits or info.file_size != info.compress_size:
+                    raise InvalidFileError(f"member {info.filename[:60]!r} is compressed or encrypted")
+                if info.filename in places:
+                    raise InvalidFileError(f"it holds the member {info.filename[:60]!r} twice")
+                file.seek(end)
+                signature, *lengths = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+                if info.header_offset != end or signature != b"PK\3\4":
+                    raise InvalidFileError(f"member {info.filename[:60]!r} does not begin where the one before ends")
+                start = end + _LOCAL_HEADER.size + sum(lengths)
+                end = start + info.file_size
+                places[info.filename] = (start, info.file_size)
+            if end != archive.start_dir or archive.comment:
+                raise InvalidFileError("its members do not fill the file")
+        return places
+
+
+class _Directory:
+    """A file of which ``zipfile`` reads the directory: no read returns more than a recommender's can have."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        return self._file.read(_DIRECTORY_BYTES if size < 0 else min(size, _DIRECTORY_BYTES))
 
 
 def is_artifact(path: Path) -> bool:
@@ -165,12 +222,12 @@ def explained(path: Path) -> Iterator[None]:
             f"{path} is not a recommender: there is no {missing}; give what Recommender.save or `dgcf export` wrote, "
             "or a run folder of `dgcf train`."
         ) from problem
-    except DAMAGE as problem:
-        told = str(problem).strip("'\"").replace("\n", " ")[:120] or type(problem).__name__
+    except OSError as problem:
         raise ArtifactError(
-            f"{path} is damaged or not a recommender ({told}); save it again, or restore it from a copy."
+            f"cannot read {path}: {problem.strerror or problem}; check the file and the disk."
         ) from problem
-
-
-def _own_hash(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    except DAMAGE as problem:
+        reason = str(problem).replace("\n", " ")[:160] or type(problem).__name__
+        raise ArtifactError(
+            f"{path} is damaged or not a recommender ({reason}); save it again, or restore it from a copy."
+        ) from problem
