@@ -25,6 +25,10 @@ def export_run(
         str | None,
         typer.Option(help="npy, parquet, faiss or dgcf; by default from the name of --out.", show_default=False),
     ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option(help="Sign a recommender file with this Ed25519 private key (PEM).", show_default=False),
+    ] = None,
     data: Data = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -41,5 +45,5 @@ def export_run(
         target = Path(name + {"dgcf": ".dgcf", "faiss": ".faiss"}.get(to or "", "-embeddings"))
     rec = opened(run, data)
     with progress(f"writing {target}"):
-        result = export(rec.snapshot, target, to, overwrite=overwrite)
+        result = export(rec.snapshot, target, to, overwrite=overwrite, sign=sign)
     emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True))

@@ -1,16 +1,16 @@
 """Recommendations for every user into one file: streamed in chunks, restartable, there whole or not at all.
 
-Each chunk of users is ranked and kept as a file of its own in a folder beside the target. A job that was stopped goes
-on after its last whole chunk; one with other weights, another k or other columns starts anew. When all chunks are there
-they become the target in one step, and the folder goes.
+Each chunk of users is ranked and kept as a file of its own in a folder beside the target (``chunks``). A job that was
+stopped goes on after its last whole chunk; one with other weights, another k or other columns starts anew. When all
+chunks are there they become the target in one step, and the folder goes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
+from dgcf.data.readers import quoted_text
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.files import sole_use, whole_file
+from dgcf.files import whole_file
+from dgcf.recommend.chunks import Chunks, chunks_beside
 from dgcf.recommend.ranking import Ranked, Ranker, catalogue_of, queries_of, rank
 from dgcf.recommend.snapshot import Embedded, Indices, Snapshot
 
@@ -51,17 +53,18 @@ class Batch:
         kind = self._checked(target, overwrite)
         starts = range(0, self.snapshot.n_users, self.chunk)
         catalogue = catalogue_of(self.snapshot)
-        with _workshop(target, self._job()) as folder, _engine() as engine:
-            paths = [folder / f"{start:012d}.parquet" for start in starts]
-            resumed = sum(path.exists() for path in paths)
-            for start, path in zip(starts, paths, strict=True):
-                if not path.exists():
+        with chunks_beside(target, self._job()) as chunks, table_engine(target) as engine:
+            sources = [path_literal(chunks.path(start)) for start in starts]
+            resumed = len(chunks)
+            for start in starts:
+                if start not in chunks:
                     users = np.arange(start, min(start + self.chunk, self.snapshot.n_users))
                     ranked = rank(catalogue, queries_of(self.snapshot, users), self._hidden(users), self.k, ranker)
-                    self._keep(engine, users, ranked, path)
+                    self._keep(engine, users, ranked, chunks, start)
                 if update is not None:
                     update(min(start + self.chunk, self.snapshot.n_users), self.snapshot.n_users)
-            rows = _join(engine, paths, target, kind)
+            rows = sum(chunks[start]["rows"] for start in starts)
+            _join(engine, sources, target, kind, rows)
         return {"out": str(target), "format": kind, "users": self.snapshot.n_users, "rows": rows, "resumed": resumed}
 
     def _checked(self, target: Path, overwrite: bool) -> str:
@@ -94,7 +97,9 @@ class Batch:
         seen = self.snapshot.seen
         return seen.take(users) if self.exclude_seen else Pairs.empty(len(users), seen.n_items)
 
-    def _keep(self, engine: duckdb.DuckDBPyConnection, users: Indices, ranked: Ranked, path: Path) -> None:
+    def _keep(
+        self, engine: duckdb.DuckDBPyConnection, users: Indices, ranked: Ranked, chunks: Chunks, start: int
+    ) -> None:
         row, place = np.nonzero(ranked.item_idx >= 0)
         item = ranked.item_idx[row, place]
         known = self.snapshot
@@ -107,8 +112,9 @@ class Batch:
         if known.items.titles:
             columns["title"] = np.array(known.items.titles, dtype=object)[item]
         engine.register("chunk", columns)
-        with whole_file(path) as beside:
-            engine.execute(f"COPY (SELECT {_typed(columns)} FROM chunk) TO {_quoted(beside)} (FORMAT parquet)")
+        with chunks.new(start, len(row)) as beside:
+            target = path_literal(beside, write=True)
+            engine.execute(f"COPY (SELECT {_typed(columns)} FROM chunk) TO {target} (FORMAT parquet)")
         engine.unregister("chunk")
 
 
@@ -125,43 +131,31 @@ def _typed(columns: dict[str, NDArray[Any]]) -> str:
     return ", ".join(f'"{name}"::VARCHAR AS "{name}"' if c.dtype == object else name for name, c in columns.items())
 
 
-def _join(engine: duckdb.DuckDBPyConnection, paths: list[Path], target: Path, kind: str) -> int:
-    """All chunks, in their order, as one file."""
-    chunks = f"read_parquet([{', '.join(map(_quoted, paths))}])"
+def _join(engine: duckdb.DuckDBPyConnection, sources: list[str], target: Path, kind: str, rows: int) -> None:
+    """Write all chunks, in their order, as one file of ``rows`` rows."""
     options = {"parquet": "FORMAT parquet", "csv": "FORMAT csv, HEADER", "json": "FORMAT json"}[kind]
     with whole_file(target) as beside:
-        done = engine.execute(f"COPY (SELECT * FROM {chunks}) TO {_quoted(beside)} ({options})").fetchone()
-    return int(done[0]) if done else 0
+        chunks, file = f"read_parquet([{', '.join(sources)}])", path_literal(beside, write=True)
+        done = engine.execute(f"COPY (SELECT * FROM {chunks}) TO {file} ({options})").fetchone()
+        if done is None or int(done[0]) != rows:
+            raise DataError(f"{target} was not written: its chunks have changed meanwhile; start again.")
+
+
+def path_literal(path: Path, *, write: bool = False) -> str:
+    """Return SQL for a path that is neither a pattern nor an address nor in the home folder by its ``~``."""
+    text = str(path.absolute())
+    return quoted_text(text if write else glob.escape(text))
 
 
 @contextlib.contextmanager
-def _engine() -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB with little memory; it keeps the order of rows, and spills rather than grow."""
+def table_engine(target: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Connect to DuckDB with little memory; it keeps the order of rows, and what it cannot write is one sentence."""
     import duckdb
 
-    with duckdb.connect() as engine:
-        engine.execute(f"SET memory_limit = '{_MEMORY}'; SET preserve_insertion_order = true; SET threads = 2")
-        yield engine
-
-
-@contextlib.contextmanager
-def _workshop(target: Path, job: str) -> Iterator[Path]:
-    """The folder of chunks beside the target: the old one where it is of the same job; gone after success."""
-    folder = target.with_name(f".{target.name}.chunks")
-    with whole_file(target.with_name(f".{target.name}.probe")):
-        pass  # a place that cannot be written to is refused before any work
-    target.with_name(f".{target.name}.probe").unlink()
-    folder.mkdir(parents=True, exist_ok=True)
-    with sole_use(folder, target):
-        note = folder / "job"
-        if not note.exists() or note.read_text() != job:
-            for old in folder.glob("*.parquet"):
-                old.unlink()
-            with whole_file(note) as beside:
-                beside.write_text(job)
-        yield folder
-        shutil.rmtree(folder)
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+    try:
+        with duckdb.connect() as engine:
+            engine.execute(f"SET memory_limit = '{_MEMORY}'; SET preserve_insertion_order = true; SET threads = 2")
+            yield engine
+    except duckdb.Error as problem:
+        reason = str(problem).strip().splitlines()[0][:200]
+        raise DataError(f"cannot write {target}: {reason}; free some space or choose another disk.") from problem

@@ -108,11 +108,7 @@ class Container:
     def check(self, name: str) -> None:
         """Check a member that is read later, without holding it."""
         with explained(self.path), self._open(name) as (file, size):
-            digest = hashlib.sha256()
-            while size and (part := file.read(min(size, _PART_BYTES))):
-                digest.update(part)
-                size -= len(part)
-            if digest.hexdigest() != self._files[name]["sha256"]:
+            if _digest(file, size) != self._files[name]["sha256"]:
                 raise InvalidFileError(f"{name} does not match its checksum")
 
     @contextlib.contextmanager
@@ -209,6 +205,23 @@ class _Directory:
 def is_artifact(path: Path) -> bool:
     """Whether a path looks like an artefact, whole or not: a file, or a folder with a manifest."""
     return path.is_file() or (path / MANIFEST).is_file()
+
+
+def hash_of(path: Path) -> str | None:
+    """Return the SHA-256 of a regular file, or None where there is none that can be read."""
+    try:
+        with open_member(path) as file:
+            return _digest(file, os.fstat(file.fileno()).st_size)
+    except (OSError, InvalidFileError):
+        return None
+
+
+def _digest(file: IO[bytes], size: int) -> str:
+    digest = hashlib.sha256()
+    while size and (part := file.read(min(size, _PART_BYTES))):
+        digest.update(part)
+        size -= len(part)
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,25 @@ import numpy as np
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import whole_file, whole_folder
 from dgcf.recommend import artifact
-from dgcf.recommend.batch import ids
+from dgcf.recommend.batch import ids, path_literal, table_engine
 from dgcf.recommend.snapshot import Embedded, Side, Snapshot
 
 SIDES: tuple[Side, Side] = ("user", "item")
 
 
-def export(snapshot: Snapshot, target: Path, kind: str | None = None, *, overwrite: bool = False) -> dict[str, Any]:
+def export(
+    snapshot: Snapshot, target: Path, kind: str | None = None, *, overwrite: bool = False, sign: Path | None = None
+) -> dict[str, Any]:
     """Write ``snapshot`` as ``kind``: by default what the target's name says, else arrays."""
     named = {"": "npy", ".npy": "npy", ".parquet": "parquet", ".dgcf": "dgcf", ".faiss": "faiss"}
     chosen = kind or named.get(target.suffix.lower(), target.suffix)
     if chosen not in EXPORTS:
         near = did_you_mean(chosen, EXPORTS)
         raise ConfigError(f"unknown export {chosen!r}, expected one of {', '.join(EXPORTS)}{near or '.'}")
-    EXPORTS[chosen](snapshot, target, overwrite)
+    if sign is not None and chosen != "dgcf":
+        raise ConfigError(f"only a recommender file is signed, not {chosen}; name it with .dgcf, or leave --sign out.")
+    write = partial(_artifact, sign=sign) if chosen == "dgcf" else EXPORTS[chosen]
+    write(snapshot, target, overwrite)
     return {
         "out": str(target),
         "format": chosen,
@@ -36,10 +42,10 @@ def export(snapshot: Snapshot, target: Path, kind: str | None = None, *, overwri
     }
 
 
-def _artifact(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
+def _artifact(snapshot: Snapshot, target: Path, overwrite: bool, sign: Path | None = None) -> None:
     if target.suffix.lower() != ".dgcf":
         raise ConfigError(f"{target.name} is no name for a recommender file; name it {target.name}.dgcf.")
-    artifact.save(snapshot, target, overwrite=overwrite)
+    artifact.save(snapshot, target, overwrite=overwrite, sign=sign)
 
 
 def _arrays(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
@@ -48,16 +54,14 @@ def _arrays(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
         for side in SIDES:
             vocabulary = snapshot.vocabulary(side)
             np.save(beside / f"{side}s.npy", snapshot.rows(side), allow_pickle=False)
-            (beside / f"{side}_ids.json").write_text(json.dumps(list(vocabulary), ensure_ascii=False))
+            (beside / f"{side}_ids.json").write_text(_json(list(vocabulary)), encoding="utf-8")
             if vocabulary.titles:
-                (beside / f"{side}_titles.json").write_text(json.dumps(vocabulary.titles, ensure_ascii=False))
+                (beside / f"{side}_titles.json").write_text(_json(vocabulary.titles), encoding="utf-8")
 
 
 def _parquet(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
     """``users.parquet`` and ``items.parquet``: id, title where known, and the embedding as a list of floats."""
-    import duckdb
-
-    with whole_folder(target, overwrite=overwrite) as beside, duckdb.connect() as engine:
+    with whole_folder(target, overwrite=overwrite) as beside, table_engine(target) as engine:
         for side in SIDES:
             vocabulary, rows = snapshot.vocabulary(side), snapshot.rows(side)
             columns = {"id": ids(vocabulary, np.arange(len(vocabulary)))}
@@ -67,9 +71,9 @@ def _parquet(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
             columns |= {name: np.ascontiguousarray(rows[:, place]) for place, name in enumerate(names)}
             engine.register("rows", columns)
             kept = ", ".join(name for name in columns if name not in names)
-            file = str(beside / f"{side}s.parquet").replace("'", "''")
+            file = path_literal(beside / f"{side}s.parquet", write=True)
             engine.execute(
-                f"COPY (SELECT {kept}, [{', '.join(names)}] AS embedding FROM rows) TO '{file}' (FORMAT parquet)"
+                f"COPY (SELECT {kept}, [{', '.join(names)}] AS embedding FROM rows) TO {file} (FORMAT parquet)"
             )
             engine.unregister("rows")
 
@@ -80,15 +84,25 @@ def _faiss(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
         faiss = import_module("faiss")
     except ImportError:
         raise ConfigError("an index needs faiss; install it with: pip install 'dgcf[ann]'.") from None
-    beside_ids = target.with_name(f"{target.name}.ids.json")
-    if not overwrite and (target.exists() or beside_ids.exists()):
+    beside_ids, content = target.with_name(f"{target.name}.ids.json"), _json(list(snapshot.items)).encode()
+    if not overwrite and (target.exists() or (beside_ids.exists() and beside_ids.read_bytes() != content)):
         raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite, overwrite=True).")
     index = faiss.IndexFlatIP(snapshot.dim)
     index.add(snapshot.item_rows)
-    with whole_file(beside_ids) as beside:
-        beside.write_text(json.dumps(list(snapshot.items), ensure_ascii=False))
     with whole_file(target) as beside:
-        faiss.write_index(index, str(beside))
+        try:
+            faiss.write_index(index, str(beside))
+        except RuntimeError as problem:  # which faiss raises for a full disk
+            raise DataError(
+                f"cannot write {target}: faiss failed; free some space or choose another disk."
+            ) from problem
+        target.unlink(missing_ok=True)  # wherever this is stopped, no index lies beside the ids of another one
+        with whole_file(beside_ids) as ids_beside:
+            ids_beside.write_bytes(content)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 EXPORTS: dict[str, Callable[[Snapshot, Path, bool], None]] = {

@@ -2,21 +2,21 @@
 
 A run folder holds weights, not a recommender: the graph has to be built once more, which needs torch and the dataset.
 So the first opening leaves the recommender in the folder, as ``recommender.dgcf``, and later ones read that for as long
-as the run's best weights are the ones that it was made of.
+as the run's best weights are the ones that it was made of. Neither is signed, so where a signature is required
+(``signing``) run folders are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dgcf.errors import ArtifactError, DgcfError
-from dgcf.recommend import artifact
-from dgcf.recommend.container import is_artifact
+from dgcf.recommend import artifact, signing
+from dgcf.recommend.container import hash_of, is_artifact
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
 
@@ -42,8 +42,13 @@ def load(path: str | Path, *, data: Any = None, say: Callable[[str], None] | Non
 
 
 def _of_run(run: Path, data: Any, say: Callable[[str], None] | None) -> Snapshot:
-    kept, weights = run / BESIDE, _hash(run / WEIGHTS)
-    if weights is not None and kept.exists():
+    if signing.required() is not None:
+        raise ArtifactError(
+            f"{run} is a run folder, which has no signature, and {signing.VERIFY_KEY} requires one; export and sign it "
+            "where it was trained with `dgcf export --sign`, and give that file."
+        )
+    kept, weights = run / BESIDE, hash_of(run / WEIGHTS)
+    if weights is not None and kept.is_file() and not kept.is_symlink():
         with contextlib.suppress(ArtifactError):  # damaged or of another version: made anew
             snapshot = artifact.load(kept)
             if snapshot.about.get("weights") == weights:
@@ -61,11 +66,3 @@ def _of_run(run: Path, data: Any, say: Callable[[str], None] | None) -> Snapshot
         return snapshot
     del snapshot  # the file's holds no layers until they are asked for
     return artifact.load(kept)
-
-
-def _hash(file: Path) -> str | None:
-    try:
-        with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
-    except OSError:
-        return None

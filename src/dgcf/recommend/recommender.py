@@ -124,9 +124,9 @@ class Recommender:
                 vars(self).pop(derived, None)
         super().__setattr__(name, value)
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write one ``.dgcf`` file, or a folder for any other name."""
-        return artifact.save(self.snapshot, path, overwrite=overwrite)
+    def save(self, path: str | Path, *, overwrite: bool = False, sign: str | Path | None = None) -> Path:
+        """Write one ``.dgcf`` file, or a folder for any other name; ``sign`` is the file of a private key."""
+        return artifact.save(self.snapshot, path, overwrite=overwrite, sign=sign)
 
     # -- recommendations --------------------------------------------------------------------------------------------
 

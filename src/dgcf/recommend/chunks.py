@@ -1,0 +1,118 @@
+"""The chunks of a batch: files in a folder beside its target, each with its checksum in a record.
+
+``job.json``       what the chunks belong to; only a folder with this file is taken for one of chunks
+``chunks.jsonl``   a line for each whole chunk, written after the chunk is on the disk: first user, rows, checksum
+``*.parquet``      the chunks, named by their first user
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, TypedDict, cast
+
+from dgcf.errors import DataError
+from dgcf.files import sole_use, whole_file
+from dgcf.recommend.container import hash_of
+from dgcf.stored import InvalidFileError, Sha256, Whole, chained, decode_json, open_member, read_chain, read_member
+
+JOB, RECORD = "job.json", "chunks.jsonl"
+_UNFINISHED = re.compile(r"(tmp_)?\.(job\.json|\d{12}\.parquet)\.[a-z0-9_]{8}\.part")  # of dgcf.files and DuckDB
+_OURS = re.compile(rf"job\.json|chunks\.jsonl|\d{{12}}\.parquet|{_UNFINISHED.pattern}")
+
+
+class _Job(TypedDict):
+    kind: Literal["dgcf chunks"]
+    job: Sha256
+
+
+class Chunk(TypedDict):
+    """A whole chunk: the index of its first user, its rows and its checksum."""
+
+    start: Whole
+    rows: Whole
+    sha256: Sha256
+
+
+@contextlib.contextmanager
+def chunks_beside(target: Path, job: str) -> Iterator[Chunks]:
+    """Open the folder of chunks beside a target, with the intact ones of the same job; on success it is deleted."""
+    folder = target.with_name(f".{target.name}.chunks")
+    try:
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise InvalidFileError(f"{folder.name} is not a folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        with sole_use(folder, target):
+            if _job_of(folder) != job:
+                _clear(folder)
+                with whole_file(folder / JOB) as beside:
+                    beside.write_text(json.dumps({"kind": "dgcf chunks", "job": job}) + "\n")
+            yield Chunks(folder)
+            _clear(folder)
+            with contextlib.suppress(OSError):  # something else was put into it, and stays
+                folder.rmdir()
+    except InvalidFileError as problem:
+        raise DataError(
+            f"{folder} is in the way and is not known to hold chunks of an earlier try ({problem}); move it away, or "
+            "choose another --out."
+        ) from problem
+    except OSError as problem:
+        raise DataError(
+            f"cannot write {target}: {problem.strerror or problem}; free some space or choose another place."
+        ) from problem
+
+
+class Chunks(dict[int, Chunk]):
+    """The intact chunks of a folder, by their first user."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        data = read_member(folder / RECORD) if os.path.lexists(folder / RECORD) else b""
+        chain = read_chain(data, Chunk)
+        self._check = chain.check
+        if chain.end != len(data):  # what follows was being written, or is damaged
+            with open_member(folder / RECORD, "ab") as file:
+                file.truncate(chain.end)
+                os.fsync(file.fileno())
+        last = {record["start"]: cast(Chunk, record) for record in chain.records}
+        super().__init__(
+            {start: chunk for start, chunk in last.items() if hash_of(self.path(start)) == chunk["sha256"]}
+        )
+
+    def path(self, start: int) -> Path:
+        return self.folder / f"{start:012d}.parquet"
+
+    @contextlib.contextmanager
+    def new(self, start: int, rows: int) -> Iterator[Path]:
+        """Yield a path to write a chunk to; afterwards it is on the disk, and then in the record."""
+        path = self.path(start)
+        with whole_file(path) as beside:
+            yield beside
+        chunk = Chunk(start=start, rows=rows, sha256=hash_of(path) or "")
+        line, self._check = chained(chunk, self._check)
+        with open_member(self.folder / RECORD, "ab") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self[start] = chunk
+
+
+def _job_of(folder: Path) -> str | None:
+    """Return the job of a folder of chunks, or None for an empty one; refuse any other folder."""
+    if os.path.lexists(folder / JOB):
+        return decode_json(read_member(folder / JOB), _Job, JOB)["job"]
+    foreign = [path.name for path in folder.iterdir() if not _UNFINISHED.fullmatch(path.name)]
+    if foreign:  # else it is new, or its process was killed before it wrote the first file
+        raise InvalidFileError(f"it holds {min(foreign)!r} and no {JOB}")
+    return None
+
+
+def _clear(folder: Path) -> None:
+    """Delete the files that are ours; the job last, so that the folder is known until it is empty."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == JOB):
+        if _OURS.fullmatch(path.name) and not path.is_dir():
+            path.unlink()
