@@ -37,10 +37,10 @@ def decode_tensors(data: bytes, name: str) -> Arrays:
     for key, tensor in sorted(tensors.items(), key=lambda one: one[1]["data_offsets"]):
         dtype, count = np.dtype(_DTYPES[tensor["dtype"]]), math.prod(tensor["shape"])
         if tensor["data_offsets"] != [end, end + count * dtype.itemsize]:
-            raise InvalidFileError(f"{name}: the bytes of {key[:40]} do not follow from its shape")
+            raise InvalidFileError(f"{name}: the bytes of {key[:40]!r} do not follow from its shape")
         end += count * dtype.itemsize
-        if end > len(data) - start or len(tensor["shape"]) > 3:
-            raise InvalidFileError(f"{name}: {key[:40]} is larger than the file")
+        if end > len(data) - start or len(tensor["shape"]) > 3 or any(n > len(data) for n in tensor["shape"]):
+            raise InvalidFileError(f"{name}: {key[:40]!r} is larger than the file")
         array = np.frombuffer(data, dtype, count, start + end - count * dtype.itemsize).reshape(tensor["shape"])
         arrays[key] = array if array.flags.aligned else array.copy()
     if end != len(data) - start:
