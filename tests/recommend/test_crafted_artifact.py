@@ -310,7 +310,7 @@ def test_a_description_that_is_no_json_of_ours_is_refused(
     ],
 )
 def test_titles_that_are_no_titles_are_refused(tmp_path: Path, members: dict[str, bytes], titles: bytes) -> None:
-    refused(tmp_path, {**members, "titles.json": titles}, "titles.json")
+    refused(tmp_path, {**members, "titles.json": titles}, r"titles")
 
 
 def test_any_title_comes_back(tmp_path: Path, members: dict[str, bytes]) -> None:
@@ -328,23 +328,31 @@ def array(values: Any, dtype: Any) -> Any:
 
 
 MEANINGLESS: list[tuple[str, dict[str, Any], str]] = [
-    ("data", {"user_ids": array(list(b"\xff123"), np.uint8)}, "user_ids are not UTF-8"),
-    ("data", {"user_ids": array(list(b"0113"), np.uint8)}, "user_ids are not distinct"),
-    ("data", {"user_ids": array(list(b"01x3"), np.uint8)}, "user_ids are not whole numbers"),
+    ("data", {"user_ids": array(list(b"\xff123"), np.uint8)}, "user_ids holds an id that is not UTF-8"),
+    ("data", {"user_ids": array(list(b"0113"), np.uint8)}, "user_ids holds an id twice"),
+    ("data", {"user_ids": array(list(b"01x3"), np.uint8)}, "user_ids holds an id that is not the whole"),
     ("data", {"user_offsets": array([0, 1, 2, 4], np.int64), "user_ids": array(list(b"0 01"), np.uint8)}, "user_ids"),
-    ("data", {"user_offsets": array([0, 2, 1, 3, 4], np.int64)}, "user_offsets do not cut"),
-    ("data", {"user_offsets": array([0, 2**63 - 1, -(2**63), 3, 4], np.int64)}, "user_offsets do not cut"),
-    ("data", {"user_offsets": array([0], np.int64), "user_ids": array([], np.uint8)}, "user_offsets do not cut"),
+    ("data", {"user_offsets": array([0, 2, 1, 3, 4], np.int64)}, "user_offsets does not give each id its place"),
+    (
+        "data",
+        {"user_offsets": array([0, 2**63 - 1, -(2**63), -1, 4], np.int64)},
+        "user_offsets does not give each id its place",
+    ),
+    ("data", {"user_offsets": array([0], np.int64), "user_ids": array([], np.uint8)}, "has no user"),
     ("data", {"user_offsets": array([0, 1, 2, 3, 4], np.int32)}, "int32, expected int64"),
     ("data", {"train_indptr": array([0] * 5, np.int64), "train_indices": array([], np.int32)}, "no training pair"),
     ("data", {"train_indptr": array([0, 2, 2, 2, 2], np.int64), "train_indices": array([1, 1], np.int32)}, "ascending"),
-    ("data", {"train_indptr": array([0, 2, 2, 2, 2], np.int64), "train_indices": array([1, 5], np.int32)}, "ascending"),
+    (
+        "data",
+        {"train_indptr": array([0, 2, 2, 2, 2], np.int64), "train_indices": array([1, 5], np.int32)},
+        "item indices",
+    ),
     (
         "data",
         {"train_indptr": array([0, 2, 2, 2, 2], np.int64), "train_indices": array([-1, 1], np.int32)},
-        "ascending",
+        "item indices",
     ),
-    ("data", {"train_indptr": array([0, 2**63 - 1, -(2**63), 0, 0], np.int64)}, "train_indptr does not give"),
+    ("data", {"train_indptr": array([0, 2**63 - 1, -(2**63), -1, 0], np.int64)}, "train_indptr does not give"),
     ("data", {"more_indptr": array([[0] * 5], np.int64)}, "2 dimensions"),
     ("embeddings", {"users": array(np.full((4, 2), np.inf), np.float32)}, "not finite"),
     ("embeddings", {"items": array(np.full((5, 2), np.nan), np.float32)}, "not finite"),

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -28,7 +28,7 @@ from dgcf.data.vocabulary import IdKind, Vocabulary
 from dgcf.recommend import container
 from dgcf.recommend.container import Container, explained
 from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Side, Snapshot
-from dgcf.recommend.tensors import Arrays, decode_tensors, floats, integers, is_ascending
+from dgcf.recommend.tensors import Arrays, decode_tensors, floats, integers
 from dgcf.stored import InvalidFileError, Range, Sha256, decode_json
 
 ABOUT, EMBEDDINGS, LAYERS = "about.json", "embeddings.safetensors", "layers.safetensors"
@@ -36,7 +36,6 @@ WEIGHTS = "weights.safetensors"
 DATA, TITLES = "data.safetensors", "titles.json"
 MEMBERS = frozenset((ABOUT, EMBEDDINGS, WEIGHTS, LAYERS, DATA, TITLES))
 Scalar = str | bool | int | float | None
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,99}")
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _OWN = frozenset(("self", "model", "preset", "seed", "device"))  # names that no setting has: Recommender's own
 
@@ -159,10 +158,10 @@ def _assemble(opened: Container) -> Snapshot:
         if not name.isidentifier() or name in _OWN:
             raise InvalidFileError(f"{ABOUT} has a setting {name[:40]!r}")
     arrays = decode_tensors(opened.read(DATA), DATA)
-    users = _vocabulary("user", arrays, head["id_kinds"]["users"])
-    items = _vocabulary("item", arrays, head["id_kinds"]["items"])
-    if TITLES in opened:
-        users, items = _titled(opened.read(TITLES), users, items)
+    ids = sum(arrays[name].size for name in ("user_offsets", "item_offsets") if name in arrays)
+    titles = _titles(opened.read(TITLES), ids) if TITLES in opened else {}
+    users = _vocabulary("user", arrays, head["id_kinds"]["users"], titles.get("users"))
+    items = _vocabulary("item", arrays, head["id_kinds"]["items"], titles.get("items"))
     train = _rows("train_", arrays, len(users), len(items))
     more = _rows("more_", arrays, len(users), len(items))
     if not len(train):
@@ -231,45 +230,21 @@ def _layers(opened: Container, n_nodes: int, dim: int, graph: bool) -> Layers:
         return Layers(embeddings, floats(arrays, "gate_logits", (gates, n_nodes)))
 
 
-def _vocabulary(side: Side, arrays: Arrays, kind: IdKind) -> Vocabulary:
+def _vocabulary(side: Side, arrays: Arrays, kind: IdKind, titles: list[str] | None) -> Vocabulary:
     blob, offsets = integers(arrays, f"{side}_ids", np.uint8), integers(arrays, f"{side}_offsets", np.int64)
-    if len(offsets) < 2 or not is_ascending(offsets, len(offsets) - 1, len(blob)):
-        raise InvalidFileError(f"{side}_offsets do not cut {side}_ids into ids")
-    found = Vocabulary(side, blob, offsets, kind)
-    try:
-        texts = found.texts
-    except UnicodeDecodeError as problem:
-        raise InvalidFileError(f"{side}_ids are not UTF-8") from problem
-    if len(set(texts)) != len(texts):
-        raise InvalidFileError(f"{side}_ids are not distinct")
-    if kind == "integer" and not all(_WHOLE.fullmatch(text) for text in texts):
-        raise InvalidFileError(f"{side}_ids are not whole numbers")
-    return found
+    if len(offsets) < 2:
+        raise InvalidFileError(f"{DATA} has no {side}")
+    return Vocabulary.checked(side, blob, offsets, kind, titles)
 
 
-def _titled(data: bytes, users: Vocabulary, items: Vocabulary) -> tuple[Vocabulary, Vocabulary]:
-    # Between the texts there are commas and little else: anything more would take far more memory than it has bytes.
-    if len(_TEXT.sub(b"", data)) > 2 * (len(users) + len(items)) + 64:
+def _titles(data: bytes, most: int) -> _Titles:
+    """Decode at most ``most`` titles and nothing else, which could take far more memory than it has bytes."""
+    if len(_TEXT.sub(b"", data)) > 2 * most + 64:  # between the texts there are commas and little else
         raise InvalidFileError(f"{TITLES} holds more than titles")
-    titles = decode_json(data, _Titles, TITLES)
-    return _named(users, titles.get("users")), _named(items, titles.get("items"))
-
-
-def _named(vocabulary: Vocabulary, titles: list[str] | None) -> Vocabulary:
-    if titles is not None and len(titles) != len(vocabulary):
-        raise InvalidFileError(f"{TITLES} has {len(titles):,} titles for {len(vocabulary):,} {vocabulary.what}s")
-    return vocabulary if titles is None else replace(vocabulary, titles=tuple(titles))
+    return decode_json(data, _Titles, TITLES)
 
 
 def _rows(prefix: str, arrays: Arrays, n_rows: int, n_items: int) -> Pairs:
     """Return compressed rows of items: of each user, or of each item."""
     indptr, indices = integers(arrays, f"{prefix}indptr", np.int64), integers(arrays, f"{prefix}indices", np.int32)
-    if not is_ascending(indptr, n_rows, len(indices)):
-        raise InvalidFileError(f"{prefix}indptr does not give each row a place in {prefix}indices")
-    if len(indices):
-        ascending = indices[1:] > indices[:-1]
-        starts = indptr[(indptr > 0) & (indptr < len(indices))]
-        ascending[starts - 1] = True  # a new row begins anywhere
-        if indices.min() < 0 or indices.max() >= n_items or not ascending.all():
-            raise InvalidFileError(f"{prefix}indices are not ascending item indices")
-    return Pairs(indptr, indices, n_items)
+    return Pairs.checked(indptr, indices, n_rows, n_items, name=prefix)

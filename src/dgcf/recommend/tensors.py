@@ -73,9 +73,3 @@ def _named(arrays: Arrays, name: str, dtype: Any) -> NDArray[Any]:
     if arrays[name].dtype != dtype:
         raise InvalidFileError(f"{name} is {arrays[name].dtype}, expected {np.dtype(dtype)}")
     return arrays[name]
-
-
-def is_ascending(bounds: NDArray[np.int64], rows: int, total: int) -> bool:
-    """Whether ``bounds`` cut ``total`` entries into ``rows`` consecutive parts. (Differences could overflow.)"""
-    cut = len(bounds) == rows + 1 and bounds[0] == 0 and bounds[-1] == total
-    return cut and not bool((bounds[1:] < bounds[:-1]).any())
