@@ -1,0 +1,250 @@
+"""What is crafted: small valid files, how each kind is used, and how its checksums are made to fit."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import warnings
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dgcf
+from dgcf.data import Dataset, Pairs, Vocabulary
+from dgcf.data.synthetic import planted
+from dgcf.errors import DgcfError
+from dgcf.evaluate.validation import validator
+from dgcf.recommend import Recommender
+from dgcf.stored import chained, file_entry, seal
+from dgcf.train import Observer, Run, resolve, train
+from dgcf.train import load as load_run
+from dgcf.train.checkpoint import _digest
+from tests.fuzz.mutations import tensors_of
+
+SETTINGS = {"dim": 4, "layers": 2, "epochs": 4, "evaluate_every": 1, "patience": 0, "batch_size": 256}
+
+
+def one_line(problem: DgcfError) -> str:
+    return " ".join(str(problem).splitlines())[:2000]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is crafted: ``originals`` are alike, so that their files can be swapped."""
+
+    name: str
+    originals: list[Path]
+    use: Callable[[Path, bool], str]
+    reseal: Callable[[Path], None]
+
+
+# -- artefacts --------------------------------------------------------------------------------------------------------
+
+
+def use_artifact(path: Path, thorough: bool) -> str:
+    """Ask everything that a recommender can be asked; return all answers."""
+    rec = dgcf.load(path)
+    known = rec.snapshot
+    users, items = list(known.users), list(known.items)
+    answers = [repr(rec), repr(rec.get_params()), rec.recommend(users, 4), rec.score(users[0], items)]
+    asked: list[Callable[[], Any]] = [
+        lambda: rec.recommend_for(items[:2], 3),
+        lambda: rec.explain(users[0], items[0]).to_dict(),
+        lambda: rec.explain_for(items[:2], items[-1]).to_dict(),
+        lambda: rec.similar_items(items[0], 3),
+        lambda: rec.similar_users(users[0], 3),
+        lambda: rec.audience_for(users[:2], 3),
+        lambda: rec.recommend(known.users.title_of(0), 1),
+    ]
+    return "\n".join(map(str, [*answers, *map(_answer, asked)]))
+
+
+def _answer(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except DgcfError as problem:
+        return one_line(problem)
+
+
+def pack_artifact(path: Path, members: dict[str, bytes]) -> None:
+    """Write members under a manifest that fits them."""
+    whole = dict(members)
+    with contextlib.suppress(Exception):  # a manifest that is none stays so
+        manifest = json.loads(members["manifest.json"])
+        entries = {name: file_entry(data) for name, data in members.items() if name != "manifest.json"}
+        manifest["files"] = {name: entries.get(name, entry) for name, entry in manifest["files"].items()}
+        manifest.pop("sha256", None)
+        whole["manifest.json"] = json.dumps(seal(manifest)).encode()
+    if path.suffix == ".dgcf":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in whole.items():
+                archive.writestr(zipfile.ZipInfo(name), data)
+    else:
+        for name, data in whole.items():
+            (path / name).write_bytes(data)
+
+
+def reseal_artifact(folder: Path) -> None:
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.is_symlink()}
+    pack_artifact(folder, files)
+
+
+def make_artifacts(base: Path) -> list[Kind]:
+    """Recommenders of every way of ranking, each as a file and as a folder, with two seeds."""
+    films = planted(n_users=24, n_items=20)
+    few: dict[str, Any] = {"dim": 4, "epochs": 1}
+    models: dict[str, dict[str, Any]] = {
+        "dgcf": {**few, "layers": 2}, "bpr-mf": few, "ease": {}, "item-knn": {},
+        "popularity": {}, "ials": {"factors": 4},
+    }  # fmt: skip
+    files, folders = [], []
+    for model, settings in models.items():
+        for seed in (0, 1):
+            rec = Recommender(model, seed=seed, device="cpu", **settings).fit(films)
+            files.append(rec.save(base / f"{model}-{seed}.dgcf"))
+            folders.append(rec.save(base / f"{model}-{seed}"))
+    return [
+        Kind("artifact-file", files, use_artifact, lambda path: None),
+        Kind("artifact-folder", folders, use_artifact, reseal_artifact),
+    ]
+
+
+# -- datasets ---------------------------------------------------------------------------------------------------------
+
+
+def use_dataset(path: Path, thorough: bool) -> str:
+    dataset = Dataset.load(path)
+    known = [dataset.name, dataset.fingerprint, dataset.order, dict(dataset.repeats), json.dumps(dataset.record)]
+    sides = [(side.kind, list(side), side.titles) for side in (dataset.users, dataset.items)]
+    if thorough:
+        recipe = resolve("popularity")
+        validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
+        train(dataset, recipe, device="cpu", validate=validate)
+        Recommender.of(Recommender("popularity").fit(dataset).snapshot).recommend(dataset.users.texts[:2], 2)
+    return repr((known, sides))
+
+
+def reseal_dataset(folder: Path) -> None:
+    """Make fingerprint, list of files and checksum of ``dataset.json`` fit its folder, as far as it can be read."""
+    about = json.loads((folder / "dataset.json").read_bytes())
+    arrays = {}
+    for path in folder.glob("*.npy"):
+        if path.is_file() and not path.is_symlink():
+            with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
+                arrays[path.stem] = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+    with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
+        sides = [Vocabulary(side, arrays[f"{side}_ids"], arrays[f"{side}_offsets"]) for side in ("user", "item")]
+        splits = [
+            Pairs(arrays[f"{name}_indptr"], arrays[f"{name}_indices"], 1, arrays.get(f"{name}_place"))
+            for name in ("train", "validation", "test")
+        ]
+        rebuilt = Dataset("", *sides, *splits)
+        about.update(fingerprint=rebuilt.fingerprint, order=rebuilt.order)
+    if isinstance(about.get("files"), dict):
+        for path in folder.iterdir():
+            if path.name in about["files"] and path.is_file() and not path.is_symlink():
+                about["files"][path.name] = file_entry(path.read_bytes())
+    reseal_json(folder / "dataset.json", about)
+
+
+def reseal_json(path: Path, about: dict[str, Any] | None = None) -> None:
+    about = json.loads(path.read_bytes()) if about is None else about
+    path.write_text(json.dumps(seal({key: value for key, value in about.items() if key != "sha256"})))
+
+
+def make_datasets(base: Path) -> list[Kind]:
+    folders = []
+    for seed in (0, 1):
+        films = planted(n_users=24, n_items=20, seed=seed)
+        folders.append(films.save(base / f"films-{seed}"))
+    return [Kind("dataset", folders, use_dataset, reseal_dataset)]
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+class Stop(Observer):
+    """Ends training as Ctrl-C does, in its third epoch."""
+
+    def epoch_began(self, epoch: int, epochs: int, batches: int, done: int) -> None:
+        if epoch == 3:
+            raise KeyboardInterrupt
+
+
+def use_run(dataset: Dataset, path: Path, thorough: bool) -> str:
+    """Read a run, evaluate it, and (``thorough``) train it to its end."""
+    run = Run.open(path)
+    known = [run.finished, run.metrics(), run.seconds >= 0, run.peak_mb is None]
+    _, _, ranking = load_run(run, dataset)
+    scores = validator(dataset, run.recipe.train.metric)(ranking)
+    answers = [json.dumps(run.about["settings"], sort_keys=True), known, dict(scores)]
+    if not thorough:
+        return repr(answers)
+    validate = validator(dataset, run.recipe.train.metric)
+    trained = train(dataset, run.recipe, seed=run.seed, device="cpu", validate=validate, run=run)
+    end = hashlib.sha256((path / "best.safetensors").read_bytes()).hexdigest()
+    rec = dgcf.load(path, data=dataset)
+    return repr([*answers, trained.epochs, end, rec.recommend(dataset.users.texts[:3], 3)])
+
+
+def reseal_run(folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() or not path.is_file():
+            continue
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError):
+            if path.name == "run.json":
+                reseal_json(path)
+            elif path.suffix == ".jsonl":
+                check, text = "", ""
+                for line in path.read_text().splitlines():
+                    record = json.loads(line)
+                    record.pop("check", None)
+                    made, check = chained(record, check)
+                    text += made
+                path.write_text(text)
+            elif path.suffix == ".safetensors":
+                path.write_bytes(resealed_checkpoint(path.read_bytes()))
+
+
+def resealed_checkpoint(data: bytes) -> bytes:
+    """A checkpoint whose description has the checksum of its tensors and its own."""
+    from safetensors.torch import load
+
+    header, content = tensors_of(data)
+    about = json.loads(header["__metadata__"]["dgcf"])
+    about.pop("sha256", None)
+    with contextlib.suppress(Exception):  # the tensors cannot be read
+        about["tensors"] = _digest(load(data))
+    header["__metadata__"]["dgcf"] = json.dumps(seal(about), sort_keys=True)
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content
+
+
+def make_runs(base: Path) -> list[Kind]:
+    """Finished and interrupted runs of two seeds, of another model, and of one that is solved at once."""
+    films = planted(n_users=24, n_items=20)
+    films.save(base / "films")
+    runs = []
+    for name, model, seed, stopped in (
+        ("dgcf-0", "dgcf", 0, False), ("dgcf-1", "dgcf", 1, False), ("stopped-0", "dgcf", 0, True),
+        ("stopped-1", "dgcf", 1, True), ("lightgcn", "lightgcn", 0, False), ("ease", "ease", 0, False),
+    ):  # fmt: skip
+        recipe = resolve(model, preset="plain", settings={} if model == "ease" else SETTINGS)
+        run = Run.create(base / name, films, recipe, seed=seed, device="cpu", source=str(base / "films"))
+        run.autosave, run.pictured = 0.0, False
+        observer = Stop() if stopped else None
+        validate = validator(films, recipe.train.metric)
+        with contextlib.suppress(KeyboardInterrupt):
+            train(films, recipe, seed=seed, device="cpu", validate=validate, run=run, observer=observer)
+        runs.append(run.path)
+    return [Kind("run", runs, partial(use_run, films), reseal_run)]
+
+
+MAKERS = {"artifact": make_artifacts, "dataset": make_datasets, "run": make_runs}
