@@ -8,7 +8,6 @@ chunks are there they become the target in one step, and the folder goes.
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import json
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.readers import quoted_text
+from dgcf.data.sql import path_literal
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import whole_file
@@ -141,12 +140,6 @@ def _join(engine: duckdb.DuckDBPyConnection, sources: list[str], target: Path, k
             raise DataError(f"{target} was not written: its chunks have changed meanwhile; start again.")
 
 
-def path_literal(path: Path, *, write: bool = False) -> str:
-    """Return SQL for a path that is neither a pattern nor an address nor in the home folder by its ``~``."""
-    text = str(path.absolute())
-    return quoted_text(text if write else glob.escape(text))
-
-
 @contextlib.contextmanager
 def table_engine(target: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Connect to DuckDB with little memory; it keeps the order of rows, and what it cannot write is one sentence."""
@@ -158,4 +151,6 @@ def table_engine(target: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield engine
     except duckdb.Error as problem:
         reason = str(problem).strip().splitlines()[0][:200]
-        raise DataError(f"cannot write {target}: {reason}; free some space or choose another disk.") from problem
+        full = any(sign in reason for sign in ("No space left", "File too large", "Disk quota"))
+        advice = "free some space or choose another disk" if full else "choose another place"
+        raise DataError(f"cannot write {target}: {reason}; {advice}.") from problem

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from dgcf.data.sql import path_literal
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import whole_file, whole_folder
 from dgcf.recommend import artifact
-from dgcf.recommend.batch import ids, path_literal, table_engine
+from dgcf.recommend.batch import ids, table_engine
 from dgcf.recommend.snapshot import Embedded, Side, Snapshot
 
 SIDES: tuple[Side, Side] = ("user", "item")
