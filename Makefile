@@ -9,7 +9,7 @@ endif
 # Threads that wait by spinning make training many times slower on a busy machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-slow fuzz bench lint format docs clean
+.PHONY: demo test test-slow fuzz bench lint format docs audit lock sbom oldest clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -47,5 +47,31 @@ docs: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/mkdocs build --strict
 
+# Tools that check the code and the packages.
+.venv/audited: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[audit]'
+	touch $@
+
+# Unsafe constructs in the code, and known vulnerabilities of the locked packages.
+audit: .venv/audited
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src
+	$(BIN)/python .ci/vulnerabilities.py
+
+# Resolve the development environment anew into requirements.lock and requirements-cuda.lock.
+lock: .venv/installed
+	$(BIN)/python .ci/lock.py
+
+# What is installed in .venv, as a CycloneDX document.
+sbom: .venv/audited
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --short-PURLs --output-reproducible \
+		--output-file sbom.cdx.json $(BIN)/python
+
+# The tests with the oldest packages that pyproject.toml allows, in an environment of some 6 GB of its own.
+oldest:
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+		-c constraints-oldest.txt -e '.[dev,ann]'
+	.venv-oldest/bin/python -m pytest -n 1
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis site demo
+	rm -rf .venv .venv-oldest sbom.cdx.json .pytest_cache .mypy_cache .ruff_cache .hypothesis site demo
