@@ -127,6 +127,18 @@ def test_the_best_of_the_last_state_counts_where_a_kill_came_between_the_two(
     assert hashes(tmp_path / "run") == hashes(finished)
 
 
+@pytest.mark.parametrize("field", ["stopping", "best", "stale", "done", "loss"])
+def test_a_state_that_lacks_a_field_is_refused(field: str, finished: Path, dataset: Dataset, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    path = tmp_path / "run" / "last.safetensors"
+    saved = Checkpoint.load(path)
+    stopping = {key: value for key, value in saved.about["stopping"].items() if key != field}
+    about = {key: value for key, value in {**saved.about, "stopping": stopping}.items() if key != field}
+    Checkpoint(saved.tensors, about).save(path)
+    with pytest.raises(ArtifactError, match=r"last\.safetensors (is no state of training|does not say how far)"):
+        fit(dataset, Run.open(path.parent))
+
+
 def test_missing_files_are_not_trained_over(finished: Path, dataset: Dataset, tmp_path: Path) -> None:
     for name in ("last.safetensors", "metrics.jsonl", "timings.jsonl"):
         shutil.copytree(finished, tmp_path / name)

@@ -327,7 +327,8 @@ class Run:
                     f"{self.path / name} is of another run: its {key} is not that of {ABOUT}; restore it from a copy, "
                     "or train again."
                 )
-        if name == LAST and "stopping" not in about:
+        needed = {"best_epoch"} if self.recipe.entry.at_once else {"best_epoch", "best", "stale"}
+        if name == LAST and not needed <= about.get("stopping", {}).keys():
             raise ArtifactError(f"{self.path / name} is no state of training; restore it from a copy, or train again.")
         return about
 
