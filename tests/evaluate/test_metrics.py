@@ -139,12 +139,17 @@ def test_what_has_no_value_is_refused():
     for metric in METRICS.values():
         with pytest.raises(ConfigError, match="5 items were ranked"):
             metric(hits, np.array([1, 1]), 6)
+        for k in (0, -1):
+            with pytest.raises(ConfigError, match=f"k is {k}.*give k from 1"):
+                metric(hits, np.array([1, 1]), k)
         with pytest.raises(DataError, match="no relevant item"):
             metric(hits, np.array([1, 0]), 5)
 
 
 def test_names():
-    assert parse_metric("ndcg@10") == ("ndcg", 10)
+    for metric in (*METRICS, "popularity", "coverage"):
+        assert parse_metric(f"{metric}@10") == (metric, 10)
+        assert parse_metric(f"{metric}@1") == (metric, 1)
     with pytest.raises(ConfigError, match="did you mean 'recall'"):
         parse_metric("recal@20")
     for name in ("recall", "recall@", "recall@0", "recall@x", "recall@-1"):

@@ -12,6 +12,8 @@ from scipy.sparse import csr_array
 
 from dgcf.errors import ConfigError
 from dgcf.graph import cross_hop, interaction_matrix
+from dgcf.graph.crosshop import CrossHop, _mirrored
+from dgcf.graph.sieve import Entries
 from tests.graph.conftest import Dense, dense_cross, interactions, real
 
 EPSILONS = st.one_of(st.just(0.0), st.just(1.0), st.floats(0.0, 1.0))
@@ -131,6 +133,50 @@ def test_a_useless_epsilon_is_warned_about(clustered: csr_array) -> None:
     assert "leaves no cross-hop edge between different nodes" in str(cross_hop(R, 1.0).warning())
     assert "more than 10 times" in str(cross_hop(R, 0.0).warning())
     assert cross_hop(R, "auto").warning() is None
+
+
+def chosen_by_hand(off_diagonal: int, diagonal: int, direct_edges: int) -> CrossHop:
+    """A result with the given counts, whatever graph could have led to it."""
+    matrix = np.diag(np.repeat([0.5, 0.0], [diagonal, 40 - diagonal]))
+    matrix[np.triu_indices(40, 1)] = np.arange(780) < off_diagonal
+    return CrossHop(csr_array(matrix), epsilon=0.1, direct_edges=direct_edges, peak_held=0)
+
+
+@pytest.mark.parametrize(
+    ("off_diagonal", "diagonal", "direct_edges", "warned"),
+    [
+        (0, 5, 10, "leaves no cross-hop edge"),
+        (0, 0, 10, "leaves no cross-hop edge"),
+        (0, 30, 2, "leaves no cross-hop edge"),
+        (1, 0, 10, None),
+        (1, 5, 10, None),
+        (96, 4, 10, None),
+        (97, 4, 10, "keeps 101 cross-hop edges, more than 10 times the 10 direct ones"),
+    ],
+)
+def test_the_warnings_begin_where_they_say(
+    off_diagonal: int, diagonal: int, direct_edges: int, warned: str | None
+) -> None:
+    found = chosen_by_hand(off_diagonal, diagonal, direct_edges)
+    assert (found.off_diagonal, found.edges) == (off_diagonal, off_diagonal + diagonal)
+    warning = found.warning()
+    assert warning is None if warned is None else warning is not None and warned in warning
+
+
+@given(interactions(), st.sampled_from([0.0, 0.2, 1.0, "auto"]), st.integers(1, 60))
+def test_what_was_held_at_once_is_at_least_the_triangle_kept(
+    R: csr_array, epsilon: float | str, block_work: int
+) -> None:
+    found = cross_hop(R, epsilon, block_work=block_work)
+    triangle = (found.edges + found.edges - found.off_diagonal) // 2
+    assert found.peak_held >= triangle if epsilon == "auto" else found.peak_held == triangle
+
+
+def test_more_nodes_than_32_bits_can_number_are_refused() -> None:
+    """Asked of the last step, since a graph of that size does not fit into a test's memory."""
+    nothing = Entries(np.array([], np.int32), np.array([], np.int32), np.array([]))
+    with pytest.raises(ConfigError, match="2147483648 nodes are more than 32-bit indices can number"):
+        _mirrored(nothing, 2**31)
 
 
 @pytest.mark.data("deoscirec/ml-1m")

@@ -78,6 +78,43 @@ def test_an_epoch_has_every_pair_once_in_a_new_order() -> None:
     assert sampler.batches_per_epoch == -(-len(pairs) // 50)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 45), st.sampled_from(SAMPLERS))
+def test_an_epoch_has_the_batches_that_it_promises(n_pairs: int, batch_size: int, sampling: Sampling) -> None:
+    """The last batch of ``interaction`` takes what is left and is never empty; those of ``user`` are all full."""
+    pairs = pairs_of(
+        [[item % 7 for item in range(first, min(first + 3, n_pairs))] for first in range(0, n_pairs, 3)], 7
+    )
+    sampler = Sampler(pairs, batch_size, sampling=sampling)
+    sizes = [len(sampler.batch(1, number)) for number in range(sampler.batches_per_epoch)]
+    assert sampler.batch_sizes == sizes
+    assert sampler.pairs_per_epoch == sum(sizes)
+    full, left = divmod(n_pairs, batch_size)
+    last = [batch_size] if sampling == "user" else [left] if left else []
+    assert sizes == [batch_size] * full + last
+
+
+def test_a_batch_as_large_as_the_users_are_many_has_each_once_and_a_larger_one_repeats() -> None:
+    pairs = random_pairs(0, n_users=30, density=0.5)
+    sampler = Sampler(pairs, 30, sampling="user")
+    assert sorted(sampler.batch(1, 0).users.tolist()) == sampler.users.tolist() == list(range(30))
+    assert len(Sampler(pairs, 31, sampling="user").batch(1, 0)) == 31
+
+
+@pytest.mark.parametrize("sampling", SAMPLERS)
+@pytest.mark.parametrize("error", [-0.5, 0.5])
+def test_rounding_of_the_summed_weights_never_leads_to_another_users_item(sampling: Sampling, error: float) -> None:
+    """The error is far larger than rounding makes it, so that draws at the ends of a user's pairs do occur."""
+    pairs = in_order(random_pairs(1, n_users=6, n_items=12, density=0.5))
+    sampler = Sampler(pairs, 500, sampling=sampling, recency=0.5)
+    assert sampler.ends is not None
+    sampler.ends += error
+    own = pairs.to_scipy().toarray() > 0
+    for epoch in range(1, 40):
+        batch = sampler.batch(epoch, 0)
+        assert own[batch.users, batch.positives].all()
+
+
 def test_the_authors_sampler_draws_users_without_repeats_while_there_are_enough() -> None:
     pairs = random_pairs(0, n_users=30)
     assert len(pairs) > 30
