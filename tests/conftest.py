@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # The same examples every time, so that a failure judges the change and not the day; `make fuzz` looks for new ones.
 _common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", _common, max_examples=50, derandomize=True)
 settings.register_profile("fuzz", _common, max_examples=300)
+# For `make mutants`: that an example fails is enough, nobody reads the smallest.
+settings.register_profile(
+    "mutants", _common, max_examples=20, derandomize=True, phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 PROJECT = Path(__file__).resolve().parent.parent

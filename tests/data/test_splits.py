@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+from math import floor
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgcf.data import Dataset
+from dgcf.data import Dataset, Vocabulary
 from dgcf.data.dataset import SPLITS
+from dgcf.data.interactions import Interactions
 from dgcf.data.prepare import Preparation, prepare
-from dgcf.data.splits import Split
+from dgcf.data.splits import Method, Split, _cut, assign
 from dgcf.errors import ConfigError, DataError
 
 
@@ -52,6 +57,75 @@ def test_a_user_is_split_by_ratio_with_rounding_and_keeps_a_training_pair(
     assert sizes[0] >= 1
     if n >= 10:
         assert all(abs(size - n * ratio) <= 1 for size, ratio in zip(sizes, ratios, strict=True))
+
+
+def rows_of(sizes: list[int], seed: int) -> Interactions:
+    """Users with that many items each, in a random order, at random times."""
+    rng = np.random.default_rng(seed)
+    n, items = sum(sizes), max(sizes)
+    shuffled = rng.permutation(n)
+    return Interactions(
+        users=Vocabulary.from_ids("user", range(len(sizes)), "integer"),
+        items=Vocabulary.from_ids("item", range(items), "integer"),
+        user_idx=np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[shuffled],
+        item_idx=np.concatenate([rng.permutation(items)[:size] for size in sizes]).astype(np.int32)[shuffled],
+        part=np.zeros(n, dtype=np.int8),
+        timestamp=rng.integers(0, 5, n).astype(np.float64),
+        rows_read=n,
+    )
+
+
+def expected_sizes(size: int, split: Split) -> tuple[int, int, int]:
+    """What a group of ``size`` pairs is cut into, in exact numbers; halves are rounded up."""
+    if split.method == "leave-k-out":
+        return (size - 2 * split.k, split.k, split.k) if size > 2 * split.k else (size, 0, 0)
+    train_share, validation_share, test_share = (Fraction(str(ratio)) for ratio in split.ratios)
+    train = max(1, floor(size * train_share + Fraction(1, 2)))
+    held = size - train
+    validation = max(0, floor(size * (train_share + validation_share) + Fraction(1, 2)) - train)
+    if validation_share and held > 1:
+        validation = max(1, validation)
+    validation = min(validation, held) if test_share else held
+    return train, validation, held - validation
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=5),
+    st.sampled_from(["random", "global", "temporal", "user-temporal", "leave-k-out"]),
+    st.sampled_from([(0.7, 0.1, 0.2), (0.5, 0.25, 0.25), (0.8, 0.0, 0.2), (0.5, 0.5, 0.0), (0.9, 0.05, 0.05)]),
+    st.integers(1, 3),
+    st.integers(0, 1000),
+)
+def test_each_group_is_cut_by_exact_rounding_whatever_the_order_of_the_rows(
+    sizes: list[int], method: Method, ratios: tuple[float, float, float], k: int, seed: int
+) -> None:
+    split, rows = Split(method, ratios, k, seed), rows_of(sizes, seed)
+    part = assign(rows, split)
+    assert part.dtype == assign(rows, Split("none")).dtype == np.int8
+    group = np.zeros_like(rows.user_idx) if method in ("global", "temporal") else rows.user_idx
+    for each in np.unique(group):
+        of_group = part[group == each]
+        assert tuple(np.bincount(of_group, minlength=3)) == expected_sizes(len(of_group), split)
+    order = np.random.default_rng(seed + 1).permutation(len(rows))
+    assert np.array_equal(assign(rows.keep(order), split), part[order])
+    if method in ("random", "global"):
+        assert np.array_equal(assign(replace(rows, timestamp=None), split), part)
+
+
+def test_a_share_of_zero_gets_nothing_however_many_pairs_there_are() -> None:
+    """Shares may miss 1 by a millionth, which is a whole pair where there are millions."""
+    n = 4_000_000
+    split = Split("global", (0.7, 0.2999995, 0.0))
+    assert _cut(np.array([0, n - 1]), np.array([n, n]), split).tolist() == [0, 1]
+
+
+def test_the_record_of_a_split_has_what_decides_it_and_nothing_else() -> None:
+    assert Split("none", k=3, seed=5).to_dict() == {"method": "none"}
+    assert Split("leave-k-out", k=3, seed=5).to_dict() == {"method": "leave-k-out", "k": 3, "seed": 5}
+    ratios = (0.8, 0.1, 0.1)
+    for method in ("random", "global", "temporal", "user-temporal"):
+        found = Split(method, ratios, k=3, seed=5).to_dict()  # type: ignore[arg-type]
+        assert found == {"method": method, "ratios": [0.8, 0.1, 0.1], "seed": 5}
 
 
 def test_rounding_leaves_nobody_without_validation_who_can_spare_a_pair() -> None:

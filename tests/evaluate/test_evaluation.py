@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -72,7 +73,30 @@ def test_groups_of_equal_interactions():
     assert [g.users for g in groups] == [20, 10, 5, 2]
     assert [g.interactions for g in groups] == [20, 20, 20, 20]
     assert [g.means["recall@20"] for g in groups] == pytest.approx([0.1, 0.2, 0.4, 1.0])
-    assert groups[0].to_dict()["recall@20"] == pytest.approx(0.1)
+    assert groups[0].to_dict() == {
+        "at_least": 0,
+        "at_most": 1,
+        "users": 20,
+        "interactions": 20,
+        "recall@20": pytest.approx(0.1),
+    }
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=80), st.integers(1, 8))
+def test_a_group_ends_as_soon_as_it_has_its_share(degrees, n_groups):
+    """Without its last degree a group is below 1/n_groups of the whole, with it at or above; the last has the rest."""
+    degrees, bounds = np.array(degrees), equal_interaction_bounds(np.array(degrees), n_groups)
+    assert bounds[-1] == degrees.max()
+    for low, high in pairwise((0, *bounds)):
+        assert high in degrees
+        assert degrees[(degrees > low) & (degrees < high)].sum() * n_groups < degrees.sum()
+        if high < degrees.max():
+            assert degrees[(degrees > low) & (degrees <= high)].sum() * n_groups >= degrees.sum()
+
+
+def test_four_groups_unless_told_otherwise():
+    told = evaluation(np.linspace(0, 1, 50), np.arange(1, 51))
+    assert told.groups() == told.groups(n_groups=4) != told.groups(n_groups=5)
 
 
 def test_groups_of_given_bounds():
@@ -87,6 +111,7 @@ def test_groups_of_given_bounds():
     assert groups[1].means["recall@20"] == pytest.approx(0.3)
     assert groups[2].means == {}
     assert [g.users for g in told.groups(bounds=(1_000,))] == [4]
+    assert [g.users for g in told.groups(bounds=(1, 34))] == [0, 1, 3]
     assert [g.users for g in told.groups(bounds=(34, 64), count="all")] == [0, 2, 2]
     for bounds in ((), (0, 5), (5, 5), (9, 4)):
         with pytest.raises(ConfigError, match="group bounds"):

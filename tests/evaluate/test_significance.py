@@ -128,7 +128,7 @@ def test_all_users_shifted_alike():
     assert told.p_t == 0.0
     assert told.effect_size is None
     assert told.p_permutation == pytest.approx(1e-4)
-    json.dumps(told.to_dict(), allow_nan=False)
+    assert json.loads(json.dumps(told.to_dict(), allow_nan=False)) == {**vars(told), "interval": list(told.interval)}
 
 
 def test_a_single_user_proves_nothing():
@@ -221,6 +221,8 @@ def test_without_spread_between_seeds_it_is_the_test_over_users():
         assert users_and_seeds_test(difference, seeds, [0.31]) == pytest.approx(t_test(difference), rel=1e-9)
     assert users_and_seeds_test(np.zeros(5), [0.3, 0.3], [0.3]) == 1.0
     assert users_and_seeds_test(np.full(5, 0.1), [0.3], [0.4]) == 0.0
+    assert users_and_seeds_test(np.full(2, 0.1), [0.3], [0.4]) == 0.0
+    assert users_and_seeds_test(np.full(1, 0.1), [0.3], [0.4]) == 1.0, "a single user proves nothing"
 
 
 @pytest.mark.filterwarnings("ignore:Precision loss")  # what SciPy says of seeds that all agree

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dgcf.data import Dataset
 from dgcf.errors import ConfigError, DataError
 from dgcf.recommend import Recommender, Snapshot
+from dgcf.recommend.explain import Explanation, Kind, Part
 from dgcf.recommend.picture import draw_bars
 from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, random_dataset, untrained
 
@@ -75,6 +76,7 @@ def test_a_stranger_is_explained_with_no_prior() -> None:
     assert found.by_kind["prior"] == 0.0
     assert {part.id for part in found.parts if part.kind == "item"} == {1, 2}
     assert abs(found.residual) <= 1e-5 * max(1, abs(found.score))
+    assert rec.explain_for([1, 2], 5, user=3).user == 3
     top = rec.recommend_for([1, 2], 9)
     assert dict(zip(top["item"], top["score"], strict=True))[5] == pytest.approx(found.score)
 
@@ -110,6 +112,77 @@ def test_people_like_you_are_counted() -> None:
     assert found.taken_by == sum(3 in dataset.train[user] for user in alike)
     assert 0 < found.taken_by < len(alike)
     assert f"{found.taken_by} of {len(alike)} people like you liked it too" in found.text()
+
+
+def explanation(*parts: tuple[Kind, float], score: float = 1.0, taken_by: int = 0) -> Explanation:
+    """An explanation with one part for each (kind, value): items A, B, … and users 0, 1, …"""
+    named = [
+        Part(kind, None if kind == "prior" else place, "ABCDEFG"[place], (value / 4, value * 3 / 4))
+        for place, (kind, value) in enumerate(parts)
+    ]
+    return Explanation("me", "it", "Film", score, tuple(named), taken_by)
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (explanation(), "Film: nothing that you liked speaks for it."),
+        (explanation(("item", 0.4), ("item", 0.2)), "Film: because you liked A, B."),
+        (explanation(*[("item", 0.2)] * 5), "Film: because you liked A, B, C."),
+        (explanation(("item", 0.4), ("item", 0.0), ("item", -0.2), ("user", 0.3)), "Film: because you liked A."),
+        (explanation(*[("item", 0.2)] * 5).top(0), "Film: nothing that you liked speaks for it."),
+        (explanation(("user", 0.5), taken_by=1), "Film: somebody like you liked it too."),
+        (explanation(("user", 0.5), ("user", 0.5), taken_by=1), "Film: 1 of 2 people like you liked it too."),
+        (
+            explanation(("item", 0.4), ("user", 0.1), ("user", 0.1), taken_by=2).top(1),
+            "Film: because you liked A; 2 of 2 people like you liked it too.",
+        ),
+        (explanation(("prior", 0.5)), "Film: nothing that you liked speaks for it."),
+        (
+            explanation(("prior", 0.3), score=0.4),
+            "Film: 75% of it is your taste as a whole, as training has learned it.",
+        ),
+        (explanation(("prior", -0.3), score=-0.4), "Film: nothing that you liked speaks for it."),
+        (explanation(("prior", 0.3), score=0.0), "Film: nothing that you liked speaks for it."),
+    ],
+)
+def test_the_sentence_names_what_speaks_for_the_item(found: Explanation, text: str) -> None:
+    assert found.text() == text
+
+
+def test_the_greatest_parts_stay_and_the_rest_is_added_up() -> None:
+    found = explanation(("item", 0.1), ("item", -0.4), ("item", 0.2), ("user", 0.3), ("prior", 0.8))
+    one = found.top(1)
+    assert [(part.kind, part.id, part.title, part.count) for part in one.parts] == [
+        ("item", 1, "B", 1),
+        ("item", None, "2 others", 2),
+        ("user", 3, "D", 1),
+        ("prior", None, "E", 1),
+    ]
+    assert [part.value for part in one.parts] == pytest.approx([-0.4, 0.3, 0.3, 0.8])
+    assert one.parts[1].layers == pytest.approx((0.075, 0.225))
+    assert found.top(3) == found.top(9)
+
+
+def test_an_explanation_as_a_table_and_as_json() -> None:
+    found = explanation(("item", 0.4), ("prior", 0.8), score=2.0)
+    assert found.to_dict() == {
+        "user": "me",
+        "item": "it",
+        "title": "Film",
+        "score": 2.0,
+        "residual": pytest.approx(0.8),
+        "text": "Film: because you liked A.",
+        "by_kind": {"item": pytest.approx(0.4), "user": 0.0, "prior": pytest.approx(0.8)},
+        "by_layer": [pytest.approx(0.3), pytest.approx(0.9)],
+        "parts": [
+            {"kind": "item", "id": 0, "title": "A", "value": 0.4, "layers": pytest.approx([0.1, 0.3]), "count": 1},
+            {"kind": "prior", "id": None, "title": "B", "value": 0.8, "layers": pytest.approx([0.2, 0.6]), "count": 1},
+        ],
+    }
+    assert found.table().title == "Film, score 2.0000"
+    assert found.table()["share"] == pytest.approx([0.2, 0.4])
+    assert explanation(("item", 0.4), score=0.0).table()["share"] == pytest.approx([0.4])
 
 
 def test_the_picture_is_a_picture(fitted: Recommender, tmp_path: Any) -> None:

@@ -16,9 +16,10 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+@pytest.mark.parametrize("dim", [1, 5])
 @pytest.mark.parametrize("n", [1, 3])
-def test_bpr_is_the_mean_over_all_comparisons(n: int) -> None:
-    users, positives, negatives = drawn(4, 5), drawn(4, 5, seed=1), drawn(4, n, 5, seed=2)
+def test_bpr_is_the_mean_over_all_comparisons(n: int, dim: int) -> None:
+    users, positives, negatives = drawn(4, dim), drawn(4, dim, seed=1), drawn(4, n, dim, seed=2)
     expected = [
         -math.log(1 / (1 + math.exp(-(float(users[b] @ positives[b]) - float(users[b] @ negatives[b, k])))))
         for b in range(4)
@@ -44,16 +45,17 @@ def test_bpr_hardest_is_bpr_against_the_negative_that_scores_highest() -> None:
     assert bpr_hardest(users, positives, negatives[:, :1]) == bpr(users, positives, negatives[:, :1])
 
 
-def test_directau_is_alignment_and_uniformity_of_unit_rows() -> None:
-    users, positives = drawn(5, 4), drawn(5, 4, seed=1)
+@pytest.mark.parametrize("pairs", [2, 3, 5])
+def test_directau_is_alignment_and_uniformity_of_unit_rows(pairs: int) -> None:
+    users, positives = drawn(pairs, 4), drawn(pairs, 4, seed=1)
     unit = [[row / row.norm() for row in side] for side in (users, positives)]
-    alignment = sum(float((u - i).square().sum()) for u, i in zip(*unit, strict=True)) / 5
+    alignment = sum(float((u - i).square().sum()) for u, i in zip(*unit, strict=True)) / pairs
     spread = [
-        math.log(sum(math.exp(-2 * float((x - y).square().sum())) for x, y in combinations(side, 2)) / 10)
+        sum(math.exp(-2 * float((x - y).square().sum())) for x, y in combinations(side, 2)) / math.comb(pairs, 2)
         for side in unit
     ]
-    expected = alignment + 0.7 * (spread[0] + spread[1]) / 2
-    assert directau(users, positives, drawn(5, 0, 4), 0.7).item() == pytest.approx(expected, rel=1e-12)
+    expected = alignment + 0.7 * (math.log(spread[0]) + math.log(spread[1])) / 2
+    assert directau(users, positives, drawn(pairs, 0, 4), 0.7).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_directau_of_a_single_pair_is_its_alignment() -> None:
@@ -85,6 +87,13 @@ def test_softmax_product_is_the_cross_entropy_of_inner_products() -> None:
     hits = torch.tensor([[False, True, False, False]] * 3)
     without = softmax_product(users, positives, negatives[[0, 2, 3]])
     assert softmax_product(users, positives, negatives, hits).item() == pytest.approx(without.item(), rel=1e-12)
+
+
+def test_softmax_of_a_row_does_not_suffer_from_the_scores_of_another() -> None:
+    users, positives, negatives = drawn(2, 5), drawn(2, 5, seed=1), drawn(4, 5, seed=2)
+    users[1] *= 1e4
+    alone = [softmax_product(users[[b]], positives[[b]], negatives).item() for b in range(2)]
+    assert softmax_product(users, positives, negatives).item() == pytest.approx(sum(alone) / 2, rel=1e-12)
 
 
 def test_sampled_softmax_with_nothing_but_hits_is_zero_and_has_a_gradient() -> None:

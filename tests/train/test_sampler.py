@@ -270,6 +270,15 @@ def test_a_batch_does_not_depend_on_the_batches_before_it(sampling: Sampling, dr
     assert not torch.equal(first.users, other.users)
 
 
+@pytest.mark.parametrize("shared", [None, 8])
+def test_a_batch_moves_to_a_device_whole(shared: int | None) -> None:
+    batch = Sampler(random_pairs(0), 16, shared=shared).batch(1, 0)
+    moved = batch.to(torch.device("meta"))
+    for name, tensor in vars(batch).items():
+        there = getattr(moved, name)
+        assert there is None if tensor is None else (there.is_meta and there.shape == tensor.shape)
+
+
 def test_different_batches_have_different_negatives() -> None:
     sampler = Sampler(random_pairs(0), 16)
     drawn = {tuple(sampler.batch(e, b).negatives.ravel().tolist()) for e in (1, 2) for b in range(5)}
