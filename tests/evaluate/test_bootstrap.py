@@ -14,6 +14,8 @@ def test_the_seed_decides():
     one = bootstrap_intervals(values, seed=1)
     np.testing.assert_array_equal(one, bootstrap_intervals(values, seed=1))
     assert (one != bootstrap_intervals(values, seed=2)).any()
+    of_squares = bootstrap_intervals(np.arange(20.0).reshape(10, 2) ** 2, seed=7, resamples=20)
+    np.testing.assert_allclose(of_squares, [[57.77, 151.53], [70.94, 173.08]], atol=1e-9, err_msg="for ever")
 
 
 def test_as_wide_as_the_standard_error_says():

@@ -118,6 +118,34 @@ def test_leaked_pairs_count_as_relevant_and_are_told():
     assert told.means["recall@2"] == 0.5
 
 
+def test_leaked_pairs_are_those_of_users_who_are_evaluated():
+    """User 0 has no train item and is left out; of user 1 the only item there is was trained on."""
+    assert Evaluator(three([[], [0]], [[], []], [[0], [0]], 1), split="test").leaked_pairs == 1
+
+
+def test_the_outcome_has_the_settings_and_the_degrees_beside_it():
+    splits = three([[0], [1, 2], [3]], [[], [0], [0]], [[1, 2], [3], []], 5)
+    settings = {"seed": 3, "resamples": 40, "confidence": 0.5}
+    told = Evaluator(splits, split="test", mask="train+validation", ks=(1, 2), **settings).evaluate(
+        Table(np.tile(np.arange(5.0), (3, 1)))
+    )
+    assert (told.split, told.mask) == ("test", "train+validation")
+    assert {name: getattr(told, name) for name in settings} == settings
+    assert told.train_degrees.tolist() == [1, 2]
+    assert told.all_degrees.tolist() == [3, 4]
+    assert told.values["popularity@1"].tolist() == [0.0, 0.0]  # item 4, which nobody has
+    assert told.values["popularity@2"].tolist() == [0.5, 0.5]  # then item 3, which one has
+    assert (told.means["coverage@1"], told.means["coverage@2"]) == (0.2, 0.4)
+    assert Evaluator(splits, split="test").evaluate(Table(np.zeros((3, 5)))).seed == 0
+
+
+@pytest.mark.parametrize(("cut", "sentence"), [({"chunk": 0}, "chunk is 0"), ({"memory": 1}, "but memory is 1")])
+def test_memory_and_chunk_are_those_of_the_ranking(cut, sentence):
+    evaluator = Evaluator(three([[0]], [[1]], [[2]], 3), **cut)
+    with pytest.raises(ConfigError, match=sentence):
+        evaluator.evaluate(Table(np.zeros((1, 3))))
+
+
 def test_a_list_longer_than_the_catalogue():
     told = Evaluator(three([[0]], [[2]], [[1]], 3), ks=(20,)).evaluate(Table([[0.0, 2.0, 1.0]]))
     assert told.means["recall@20"] == 1.0
@@ -130,9 +158,9 @@ def test_a_list_longer_than_the_catalogue():
     ("change", "message"),
     [
         ({"mask": "train+validation"}, "hides every item that validation looks for"),
-        ({"split": "tset"}, "did you mean 'test'"),
+        ({"split": "tset"}, "the split is 'tset', expected one of validation, test; did you mean 'test'"),
         ({"split": "train"}, "expected one of validation, test"),
-        ({"split": "test", "mask": "none"}, "expected one of train, train\\+validation"),
+        ({"split": "test", "mask": "none"}, r"the mask is 'none', expected one of train, train\+validation"),
         ({"ks": ()}, "cut-offs"),
         ({"ks": (0, 20)}, "cut-offs"),
     ],
@@ -145,3 +173,5 @@ def test_bad_settings_are_named(change, message):
 def test_a_split_without_users_is_named():
     with pytest.raises(DataError, match="no user has both a train item and a validation item"):
         Evaluator(three([[0]], [[]], [[2]], 3))
+    with pytest.raises(DataError, match="no user has a validation item"):
+        Evaluator(three([[0]], [[]], [[2]], 3), cold_users=True)

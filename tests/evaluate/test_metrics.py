@@ -67,6 +67,7 @@ def test_equal_to_loops(case):
     for user, items in enumerate(lists):
         wanted = naive(items.tolist(), set(relevant[user].tolist()), k)
         for name, metric in METRICS.items():
+            assert metric(hits, pairs.user_degrees, k).dtype == np.float64
             assert metric(hits, pairs.user_degrees, k)[user] == pytest.approx(wanted[name], abs=1e-12), name
 
 
@@ -122,7 +123,9 @@ def test_no_item_is_never_a_hit():
     """−1 must not be read as the last item of the user before."""
     pairs = Pairs.from_indices(np.array([0, 1]), np.array([4, 0]), 2, 5)
     assert not hit_matrix(np.array([[-1], [-1]]), np.array([0, 1]), pairs).any()
-    assert not hit_matrix(np.array([[0, 1]]), np.array([0]), Pairs.empty(1, 5)).any()
+    nothing = hit_matrix(np.array([[0, 1]]), np.array([0]), Pairs.empty(1, 5))
+    assert nothing.dtype == bool
+    assert not nothing.any()
 
 
 def test_popularity_and_coverage_count_only_what_is_shown():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dgcf.errors import ConfigError, DataError
+from dgcf.evaluate.bootstrap import bootstrap_intervals
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.significance import (
     averaged,
@@ -45,6 +46,8 @@ def test_a_run_against_itself():
     assert (told.p_t, told.p_permutation, told.p_holm) == (1.0, 1.0, 1.0)
     assert (told.difference, told.effect_size, told.interval) == (0.0, 0.0, (0.0, 0.0))
     assert not told.significant()
+    assert not told.significant(level=1.0), "at the level is not below it"
+    assert told.significant(level=1.1)
 
 
 def test_a_planted_difference_is_found():
@@ -60,6 +63,10 @@ def test_a_planted_difference_is_found():
     assert told.difference == pytest.approx(0.02, abs=0.006)
     assert 0 < told.interval[0] < told.difference < told.interval[1]
     assert told.effect_size == pytest.approx(0.4, abs=0.1)
+    narrow = {"seed": 3, "resamples": 50, "confidence": 0.5}
+    (chosen,) = compare(evaluation(base), evaluation(better), flips=99, **narrow)
+    assert list(chosen.interval) == bootstrap_intervals((better - base)[:, None], **narrow)[0].tolist()
+    assert chosen.p_permutation == 0.01
     (turned,) = compare(evaluation(better), evaluation(base))
     assert turned.difference == -told.difference
     assert turned.p_permutation == told.p_permutation
@@ -118,6 +125,8 @@ def test_sign_flips_are_seeded_and_spread_over_batches():
     one = sign_flip_test(d, seed=3, flips=2_000)
     np.testing.assert_array_equal(one, sign_flip_test(d, seed=3, flips=2_000))
     assert (one != sign_flip_test(d, seed=4, flips=2_000)).any()
+    few = np.array([[0.3], [-0.1], [0.25], [0.4], [0.05], [-0.2]])
+    assert sign_flip_test(few, seed=7, flips=99).tolist() == [0.29], "the seed means the same for ever"
     np.testing.assert_allclose(one, [t_test(column) for column in d.T], atol=0.04)
 
 
@@ -135,6 +144,7 @@ def test_a_single_user_proves_nothing():
     (told,) = compare(evaluation([0.2]), evaluation([0.9]))
     assert told.p_t == told.p_permutation == 1.0
     assert effect_size(np.array([0.7])) is None
+    assert effect_size(np.array([0.0, 1.0])) == pytest.approx(np.sqrt(0.5))
 
 
 def test_only_users_of_both_are_compared():
@@ -149,7 +159,7 @@ def test_what_cannot_be_compared_is_named():
     one = evaluation([0.1, 0.2])
     with pytest.raises(ConfigError, match="mask 'train', the second with 'train\\+validation'"):
         compare(one, evaluation([0.1, 0.2], mask="train+validation"))
-    with pytest.raises(ConfigError, match="split"):
+    with pytest.raises(ConfigError, match="split 'test', the second with 'validation'; evaluate both with one split"):
         compare(one, evaluation([0.1, 0.2], split="validation"))
     with pytest.raises(DataError, match="no user in common"):
         compare(one, evaluation([0.1, 0.2], user_idx=[5, 6]))
@@ -192,6 +202,8 @@ def test_holm_is_over_everything_that_is_shown():
         alone = compare(reference, other)
         assert [replace(one, p_holm=0.0) for one in each] == [replace(one, p_holm=0.0) for one in alone]
         assert all(one.p_holm >= single.p_holm for one, single in zip(each, alone, strict=True))
+    (one,) = compare_with(reference, others[:1], ["recall@20"], seed=5)
+    assert one == compare(reference, others[0], ["recall@20"], seed=5)
 
 
 def test_other_seeds_are_no_difference():

@@ -66,29 +66,32 @@ def test_a_stranger_by_plain_loops(seed: int, chosen: Any, likes: set[int]) -> N
     np.testing.assert_allclose(folded.layers, kept, rtol=1e-9, atol=1e-12)
 
 
-def test_gates_of_a_stranger_lie_on_the_line_of_its_degree() -> None:
+@pytest.mark.parametrize("size", [(30, 25), (4, 5)])
+def test_gates_of_a_stranger_lie_on_the_line_of_its_degree(size: tuple[int, int]) -> None:
     """Gates that are made from a line give that line back; the stranger's gate is its value at that degree."""
-    dataset = random_dataset(30, 25, seed=2, density=0.7)
+    dataset = random_dataset(*size, seed=2, density=0.9)
     snapshot = untrained(dataset, layers=2)
     assert snapshot.layers is not None
     degrees = np.concatenate([dataset.train.user_degrees, dataset.train.item_degrees])
     logits = np.stack([0.3 - 0.5 * np.log1p(degrees), -1.0 + 0.2 * np.log1p(degrees)]).astype(np.float32)
     planted = replace(snapshot, load_layers=lambda: Layers(snapshot.layers.embeddings, logits))  # type: ignore[union-attr]
     folding = FoldIn(planted)
-    np.testing.assert_allclose(folding.gate_lines["user"], [[0.3, -0.5], [-1.0, 0.2]], atol=1e-5)
+    for side in ("user", "item"):
+        np.testing.assert_allclose(folding.gate_lines[side], [[0.3, -0.5], [-1.0, 0.2]], atol=1e-5)
     likes = np.flatnonzero(dataset.train.item_degrees > 0)[:4]
     expected = sigmoid(np.array([0.3 - 0.5 * np.log1p(4), -1.0 + 0.2 * np.log1p(4)]))
     np.testing.assert_allclose(folding.fold("user", likes).gates, expected, atol=1e-5)
 
 
-def test_gates_without_any_spread_of_degrees() -> None:
+@pytest.mark.parametrize("n_users", [5, 7])  # of seven equal degrees the mean is off by its last bit
+def test_gates_without_any_spread_of_degrees(n_users: int) -> None:
     """Everybody has everything: no slope can be told, and the mean gate is taken."""
-    snapshot = untrained(random_dataset(5, 4, density=1e9))
+    snapshot = untrained(random_dataset(n_users, 4, density=1e9))
     assert snapshot.layers is not None
     assert snapshot.layers.gate_logits is not None
     line = FoldIn(snapshot).gate_lines["user"]
     np.testing.assert_allclose(line[:, 1], 0)
-    np.testing.assert_allclose(line[:, 0], snapshot.layers.gate_logits[:, :5].mean(1), rtol=1e-6)
+    np.testing.assert_allclose(line[:, 0], snapshot.layers.gate_logits[:, :n_users].mean(1), rtol=1e-6)
 
 
 def test_new_items_of_a_known_user_move_its_row_as_the_graph_would() -> None:

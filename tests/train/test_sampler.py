@@ -145,6 +145,7 @@ def test_shared_negatives_are_distinct_and_every_hit_is_named() -> None:
         assert len(batch.negatives.unique()) == 16
         seen[batch.negatives] += 1
         assert batch.hits is not None
+        assert batch.hits.dtype == torch.bool
         assert np.array_equal(batch.hits, own[batch.users][:, batch.negatives])
     many = [sampler.batch(epoch, 0).negatives.numpy() for epoch in range(1, 1001)]
     counts = np.bincount(np.concatenate(many), minlength=50)
@@ -277,6 +278,27 @@ def test_a_batch_moves_to_a_device_whole(shared: int | None) -> None:
     for name, tensor in vars(batch).items():
         there = getattr(moved, name)
         assert there is None if tensor is None else (there.is_meta and there.shape == tensor.shape)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "settings", "users", "positives", "negatives"),
+    [
+        ("interaction", {}, [22, 4, 24, 24], [30, 17, 32, 9], [17, 20, 0, 17]),
+        ("interaction", {"recency": 0.5}, [15, 17, 19, 15], [8, 29, 7, 10], [15, 20, 1, 16]),
+        ("user", {}, [21, 29, 22, 12], [1, 1, 9, 32], [16, 19, 25, 10]),
+        ("user", {"recency": 0.5}, [21, 29, 22, 12], [1, 5, 9, 32], [16, 19, 25, 10]),
+        ("user", {"batch_size": 50}, [27, 6, 29, 24], [14, 1, 6, 7], [18, 30, 11, 4]),
+    ],
+    ids=str,
+)
+def test_the_seed_means_the_same_batches_for_ever(
+    sampling: Sampling, settings: dict[str, Any], users: list[int], positives: list[int], negatives: list[int]
+) -> None:
+    """A run that was stopped is resumed with the batches that it would have had."""
+    pairs = in_order(random_pairs(0))
+    batch = Sampler(pairs, sampling=sampling, seed=7, **{"batch_size": 4, **settings}).batch(2, 1)
+    found = batch.users[:4].tolist(), batch.positives[:4].tolist(), batch.negatives[:4].ravel().tolist()
+    assert found == (users, positives, negatives)
 
 
 def test_different_batches_have_different_negatives() -> None:
