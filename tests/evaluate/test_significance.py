@@ -120,13 +120,24 @@ def test_sign_flips_near_the_exact_enumeration():
     assert sign_flip_test(d[:, None], seed=0, flips=20_000)[0] == pytest.approx(exact, abs=0.01)
 
 
+def test_sign_flips_turn_every_user_alone():
+    """Two users decide, the last of 130: both keep or both change their sign, and the rest agrees, in a quarter."""
+    d = np.where(np.arange(130) % 2, 1e-3, -1e-3)
+    d[128:] = 1.0
+    assert sign_flip_test(d[:, None], seed=0, flips=2_000)[0] == pytest.approx(0.25, abs=0.03)
+
+
+def test_a_whole_hit_more_for_everybody_is_a_difference():
+    assert sign_flip_test(np.ones((20, 1)), seed=0, flips=99).tolist() == [0.01]
+    assert sign_flip_test(np.ones((20, 1)), seed=0, flips=1).tolist() == [0.5]
+
+
 def test_sign_flips_are_seeded_and_spread_over_batches():
     d = np.random.default_rng(0).normal(0.005, 0.3, (5_000, 2))  # 79 words a draw: several batches
     one = sign_flip_test(d, seed=3, flips=2_000)
     np.testing.assert_array_equal(one, sign_flip_test(d, seed=3, flips=2_000))
     assert (one != sign_flip_test(d, seed=4, flips=2_000)).any()
-    few = np.array([[0.3], [-0.1], [0.25], [0.4], [0.05], [-0.2]])
-    assert sign_flip_test(few, seed=7, flips=99).tolist() == [0.29], "the seed means the same for ever"
+    assert (one * 2_001).round(6).tolist() == [91, 423], "the seed means the same for ever"
     np.testing.assert_allclose(one, [t_test(column) for column in d.T], atol=0.04)
 
 

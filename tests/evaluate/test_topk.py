@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -59,6 +61,7 @@ def test_equals_a_full_sort_with_many_ties(seed, n_users, n_items, levels, share
     mask = random_pairs(rng, n_users, n_items, share)
     users = rng.permutation(n_users)
     best = top_k(Table(scores), users, mask, k)
+    assert (best.item_idx.dtype, best.scores.dtype) == (torch.int64, dtype)
     expected = by_full_sort(scores, mask, users, k)
     np.testing.assert_array_equal(best.item_idx.numpy(), expected)
     there = expected >= 0
@@ -117,6 +120,21 @@ def test_each_block_is_scored_once():
     assert scorer.asked == [list(range(10)), list(range(10, 20)), list(range(20, 25))]
 
 
+@pytest.mark.parametrize("users", [[13], [12, 14, 16], [11, 12, 13], [3, 13, 23], [24, 0]])
+def test_any_few_users_get_their_rows(users):
+    scores = torch.rand(25, 30)
+    best = top_k(Table(scores), np.array(users), Pairs.empty(25, 30), 30, block=10)
+    assert torch.equal(best.scores, scores[users].sort(descending=True).values)
+
+
+@pytest.mark.parametrize("n_items", [1, 1000, 4096, 4097, 5000, 2**21, 2**22, 2**22 + 1, 2**30])
+def test_a_block_is_the_largest_power_of_two_that_fits(n_items):
+    """It decides the last bits of the scores, so it must stay as it is."""
+    size = topk._block_size(n_items)
+    powers = [1 << power for power in range(11)]
+    assert size == max([1, *(power for power in powers if power * n_items <= 2**22)])
+
+
 def test_the_scores_of_the_scorer_are_left_alone():
     scores = torch.rand(4, 40)
 
@@ -140,13 +158,18 @@ def test_memory_stays_within_the_budget(monkeypatch):
     block_bytes = 32 * 10_000 * 4
     assert 1 < len(buffer) < 64
     assert buffer.numel() * 4 + block_bytes <= 4 * 2**20
-    with pytest.raises(ConfigError, match="raise it, or lower block"):
+    with pytest.raises(ConfigError, match="raise it, or lower block") as refusal:
         top_k(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=2**20, block=32)
+    enough = int(re.search(r"at least (\d+) bytes", str(refusal.value))[1])
+    top_k(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=enough, block=32)
+    with pytest.raises(ConfigError, match=f"at least {enough} bytes"):
+        top_k(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=enough - 1, block=32)
 
 
 def test_no_user_gives_no_row():
     best = top_k(Table(torch.rand(3, 4)), np.array([], dtype=int), Pairs.empty(3, 4), 2)
     assert best.item_idx.shape == best.scores.shape == (0, 2)
+    assert best.item_idx.dtype == torch.int64
 
 
 def test_nan_is_refused_wherever_it_stands():

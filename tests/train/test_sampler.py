@@ -246,6 +246,13 @@ def test_whoever_has_every_item_is_left_out_of_what_is_recent_too() -> None:
 
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
+def test_users_without_pairs_are_no_trouble_to_what_is_recent(sampling: Sampling) -> None:
+    pairs = in_order(pairs_of([[0, 1], [], [2], []], 4))
+    batch = Sampler(pairs, 60, sampling=sampling, recency=0.5).batch(1, 0)
+    assert set(zip(batch.users.tolist(), batch.positives.tolist(), strict=True)) <= {(0, 0), (0, 1), (2, 2)}
+
+
+@pytest.mark.parametrize("sampling", SAMPLERS)
 def test_what_is_recent_needs_an_order(sampling: Sampling) -> None:
     with pytest.raises(DataError, match="recency needs the order of each user's pairs, which this data does not know"):
         Sampler(random_pairs(0), 16, sampling=sampling, recency=0.5)
