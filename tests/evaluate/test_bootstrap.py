@@ -45,6 +45,11 @@ def test_settings_out_of_range(change):
         bootstrap_intervals(np.ones((3, 1)), seed=0, **change)
 
 
+def test_two_resamples_are_enough():
+    low, high = bootstrap_intervals(np.arange(9.0)[:, None], seed=0, resamples=2)[0]
+    assert 0 <= low < high <= 8
+
+
 def test_nobody_to_resample():
     with pytest.raises(DataError, match="no user"):
         bootstrap_intervals(np.ones((0, 1)), seed=0)

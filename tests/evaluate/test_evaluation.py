@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgcf.errors import ConfigError
+from dgcf.evaluate.bootstrap import bootstrap_intervals
 from dgcf.evaluate.evaluation import Evaluation, equal_interaction_bounds
 
 
@@ -36,6 +38,14 @@ def test_means_and_spread():
     low, high = told.intervals["recall@20"]
     assert 0 <= low < 0.5 < high <= 1
     assert evaluation([0.3], [1]).standard_errors["recall@20"] == 0.0
+
+
+@pytest.mark.parametrize("change", [{"seed": 3}, {"resamples": 50}, {"confidence": 0.5}])
+def test_intervals_are_drawn_as_the_settings_say(change):
+    told = replace(evaluation([0.0, 0.5, 1.0, 0.4], [1, 1, 1, 1]), **change)
+    settings = {"seed": told.seed, "resamples": told.resamples, "confidence": told.confidence}
+    expected = bootstrap_intervals(told.values["recall@20"][:, None], **settings)[0]
+    assert told.intervals["recall@20"] == tuple(expected)
 
 
 def test_the_outcome_is_frozen():

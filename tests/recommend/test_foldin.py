@@ -72,12 +72,14 @@ def test_gates_of_a_stranger_lie_on_the_line_of_its_degree(size: tuple[int, int]
     dataset = random_dataset(*size, seed=2, density=0.9)
     snapshot = untrained(dataset, layers=2)
     assert snapshot.layers is not None
-    degrees = np.concatenate([dataset.train.user_degrees, dataset.train.item_degrees])
-    logits = np.stack([0.3 - 0.5 * np.log1p(degrees), -1.0 + 0.2 * np.log1p(degrees)]).astype(np.float32)
+    planted_lines = {"user": np.array([[0.3, -0.5], [-1.0, 0.2]]), "item": np.array([[0.1, 0.4], [0.7, -0.3]])}
+    degrees = {"user": dataset.train.user_degrees, "item": dataset.train.item_degrees}
+    sides = [line[:, :1] + line[:, 1:] * np.log1p(degrees[side]) for side, line in planted_lines.items()]
+    logits = np.concatenate(sides, axis=1).astype(np.float32)
     planted = replace(snapshot, load_layers=lambda: Layers(snapshot.layers.embeddings, logits))  # type: ignore[union-attr]
     folding = FoldIn(planted)
-    for side in ("user", "item"):
-        np.testing.assert_allclose(folding.gate_lines[side], [[0.3, -0.5], [-1.0, 0.2]], atol=1e-5)
+    for side, line in planted_lines.items():
+        np.testing.assert_allclose(folding.gate_lines[side], line, atol=1e-5)  # type: ignore[index]
     likes = np.flatnonzero(dataset.train.item_degrees > 0)[:4]
     expected = sigmoid(np.array([0.3 - 0.5 * np.log1p(4), -1.0 + 0.2 * np.log1p(4)]))
     np.testing.assert_allclose(folding.fold("user", likes).gates, expected, atol=1e-5)

@@ -9,7 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgcf.train.losses import bpr, bpr_hardest, directau, l2_term, sampled_softmax, softmax_product
+from dgcf.train.losses import (
+    OBJECTIVES,
+    LossName,
+    bpr,
+    bpr_hardest,
+    directau,
+    l2_term,
+    sampled_softmax,
+    softmax_product,
+)
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -118,6 +127,15 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(bpr_hardest, (users, positives, own))
     assert torch.autograd.gradcheck(lambda u, p: directau(u, p, own, 0.5), (users, positives))
     assert torch.autograd.gradcheck(lambda rows: l2_term(rows, torch.tensor([1, 2, 1]), 2), (users,))
+
+
+@pytest.mark.parametrize("name", [name for name, objective in OBJECTIVES.items() if objective.cosine])
+def test_an_objective_that_ranks_by_directions_does_not_see_lengths(name: LossName) -> None:
+    objective = OBJECTIVES[name]
+    settings = dict.fromkeys(objective.settings, 0.3)
+    rows = drawn(3, 4), drawn(3, 4, seed=1), drawn(5, 4, seed=2)
+    longer = (side * 7 for side in rows)
+    assert objective.value(*longer, **settings).item() == pytest.approx(objective.value(*rows, **settings).item())
 
 
 def test_l2_counts_a_row_as_often_as_it_is_used() -> None:
