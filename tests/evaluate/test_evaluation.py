@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgcf.errors import ConfigError
@@ -68,6 +68,7 @@ def test_json_has_the_protocol_beside_the_numbers():
     assert told["per_user"] == {"recall@20": [0.0, 1.0]}
     assert told["user_idx"] == [0, 1]
     assert "interval" not in evaluation([0.0, 1.0], [1, 2]).to_dict(uncertainty=False)
+    assert "per_user" not in evaluation([0.0, 1.0], [1, 2]).to_dict()
 
 
 def test_an_unknown_name_offers_the_nearest():
@@ -93,6 +94,7 @@ def test_groups_of_equal_interactions():
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=80), st.integers(1, 8))
+@example([1, 1, 1, 13], 4)  # the first degree is one short of a quarter
 def test_a_group_ends_as_soon_as_it_has_its_share(degrees, n_groups):
     """Without its last degree a group is below 1/n_groups of the whole, with it at or above; the last has the rest."""
     degrees, bounds = np.array(degrees), equal_interaction_bounds(np.array(degrees), n_groups)

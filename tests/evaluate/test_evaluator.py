@@ -159,7 +159,7 @@ def test_a_list_longer_than_the_catalogue():
     [
         ({"mask": "train+validation"}, "hides every item that validation looks for"),
         ({"split": "tset"}, "the split is 'tset', expected one of validation, test; did you mean 'test'"),
-        ({"split": "train"}, "expected one of validation, test"),
+        ({"split": "train"}, r"expected one of validation, test\.$"),
         ({"split": "test", "mask": "none"}, r"the mask is 'none', expected one of train, train\+validation"),
         ({"ks": ()}, "cut-offs"),
         ({"ks": (0, 20)}, "cut-offs"),

@@ -111,6 +111,7 @@ def test_t_is_that_of_scipy(difference):
     d = np.round(np.array(difference), 3)
     if np.ptp(d) > 0:
         assert t_test(d) == pytest.approx(stats.ttest_1samp(d, 0).pvalue, abs=1e-9)
+        assert t_test(d * 1e-20) == pytest.approx(t_test(d), abs=1e-9), "the unit of a metric matters"
 
 
 def test_sign_flips_near_the_exact_enumeration():
