@@ -89,14 +89,27 @@ def expected_sizes(size: int, split: Split) -> tuple[int, int, int]:
     return train, validation, held - validation
 
 
+RATIOS = [(0.7, 0.1, 0.2), (0.5, 0.25, 0.25), (0.8, 0.0, 0.2), (0.5, 0.5, 0.0), (0.9, 0.05, 0.05), (1.0, 0.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    "split", [*(Split(ratios=ratios) for ratios in RATIOS), *(Split("leave-k-out", k=k) for k in (1, 2, 5))], ids=str
+)
+def test_groups_of_every_size_are_cut_by_exact_rounding(split: Split) -> None:
+    for size in range(1, 61):
+        part = _cut(np.arange(size), np.full(size, size), split)
+        assert tuple(np.bincount(part, minlength=3)) == expected_sizes(size, split)
+        assert (np.diff(part) >= 0).all()
+
+
 @given(
     st.lists(st.integers(1, 12), min_size=1, max_size=5),
     st.sampled_from(["random", "global", "temporal", "user-temporal", "leave-k-out"]),
-    st.sampled_from([(0.7, 0.1, 0.2), (0.5, 0.25, 0.25), (0.8, 0.0, 0.2), (0.5, 0.5, 0.0), (0.9, 0.05, 0.05)]),
+    st.sampled_from(RATIOS),
     st.integers(1, 3),
     st.integers(0, 1000),
 )
-def test_each_group_is_cut_by_exact_rounding_whatever_the_order_of_the_rows(
+def test_each_group_is_cut_alone_whatever_the_order_of_the_rows(
     sizes: list[int], method: Method, ratios: tuple[float, float, float], k: int, seed: int
 ) -> None:
     split, rows = Split(method, ratios, k, seed), rows_of(sizes, seed)

@@ -121,9 +121,10 @@ def test_each_block_is_scored_once():
 
 
 @pytest.mark.parametrize("users", [[13], [12, 14, 16], [11, 12, 13], [3, 13, 23], [24, 0]])
-def test_any_few_users_get_their_rows(users):
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_any_few_users_get_their_rows(users, kind):
     scores = torch.rand(25, 30)
-    best = top_k(Table(scores), np.array(users), Pairs.empty(25, 30), 30, block=10)
+    best = top_k(Table(scores), np.array(users, dtype=kind), Pairs.empty(25, 30), 30, block=10)
     assert torch.equal(best.scores, scores[users].sort(descending=True).values)
 
 
