@@ -9,7 +9,7 @@ endif
 # Threads that wait by spinning make training many times slower on a busy machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-slow fuzz bench lint format docs audit lock sbom oldest clean
+.PHONY: demo test test-slow fuzz mutants bench lint format docs audit lock sbom oldest clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -25,9 +25,21 @@ test: .venv/installed
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m 'slow or not slow'
 
-# The property tests alone, with examples nobody has tried yet.
+# What `make test` samples, in long form: property tests with untried examples, hostile inputs of every reader, crafted
+# and damaged files, and kills at random system calls. FUZZ_SEED chooses others.
+FUZZ_SEED ?= 0
 fuzz: .venv/installed
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 -m hypothesis
+	$(BIN)/python -m tests.fuzz.readers --count 20000 --seed $(FUZZ_SEED)
+	$(BIN)/python -m tests.fuzz.crafted --count 5000 --seed $(FUZZ_SEED)
+	$(BIN)/python -m tests.fuzz.kills --count 200 --seed $(FUZZ_SEED)
+
+# Whether the tests notice when the code is changed. One process, so that timeouts mean something.
+mutants: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutants]'
+	rm -rf mutants
+	HYPOTHESIS_PROFILE=mutants OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children 1
+	$(BIN)/python tests/mutants/report.py
 
 # Whether anything has become slower than what benchmarks/recorded.json says of it.
 bench: .venv/installed
@@ -74,4 +86,4 @@ oldest:
 	.venv-oldest/bin/python -m pytest -n 1
 
 clean:
-	rm -rf .venv .venv-oldest sbom.cdx.json .pytest_cache .mypy_cache .ruff_cache .hypothesis site demo
+	rm -rf .venv .venv-oldest mutants sbom.cdx.json .pytest_cache .mypy_cache .ruff_cache .hypothesis site demo
