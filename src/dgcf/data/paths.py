@@ -39,6 +39,23 @@ def shown(path: str | Path) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
+def partitioned_below(files: list[Path], base: Path) -> bool:
+    """Tell whether all files lie in folders ``key=value`` of the same keys below ``base``, as Spark and Hive write them."""
+    keys = {tuple(_keys(path.relative_to(base).parent)) for path in files}
+    if len(keys) != 1 or keys == {()}:
+        return False
+    if _keys(base.absolute()):
+        raise DataError(
+            f"{shown(base)} holds folders named key=value and lies below another one, which would be taken for a "
+            "column too; move or rename it."
+        )
+    return True
+
+
+def _keys(folder: Path) -> list[str]:
+    return [part.partition("=")[0] for part in folder.parts if "=" in part]
+
+
 def _is_there(path: Path) -> bool:
     try:
         path.stat()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dgcf.data import sniff
 from dgcf.data.columns import ReadOptions as ReadOptions
 from dgcf.data.columns import choose_columns
-from dgcf.data.paths import local_path, shown
+from dgcf.data.paths import local_path, partitioned_below, shown
 from dgcf.data.sql import path_literal, quote_name, quote_text
 from dgcf.data.text import LONGEST_LINE, Text, plain_text
 from dgcf.data.vocabulary import IdKind
@@ -77,14 +77,14 @@ def _open_path(con: DuckDBPyConnection, name: str, options: ReadOptions, folder:
     if glob.has_magic(name) and not path.exists():
         files = _matching(path, options)
         fixed = next(part for part in path.parents if not glob.has_magic(str(part)))
-        return read_parquet(con, files, shown(path.name), options, _partitioned(files, fixed))
+        return read_parquet(con, files, shown(path.name), options, partitioned_below(files, fixed))
     if not path.exists():
         raise DataError(
             f"there is no file {shown(path)}; check the path, or list the known datasets with `dgcf data list`."
         )
     if path.is_dir():
         files = _inside(path)
-        return read_parquet(con, files, shown(path.name), options, _partitioned(files, path))
+        return read_parquet(con, files, shown(path.name), options, partitioned_below(files, path))
     if not path.is_file():
         raise DataError(
             f"{shown(path)} is not a regular file, expected a text or Parquet file or a folder of Parquet files."
@@ -118,23 +118,6 @@ def _inside(folder: Path) -> list[Path]:
             "name a file in it."
         )
     return found
-
-
-def _partitioned(files: list[Path], base: Path) -> bool:
-    """Whether all files lie in folders ``key=value`` of the same keys below ``base``, as Spark and Hive write them."""
-    keys = {tuple(_keys(path.relative_to(base).parent)) for path in files}
-    if len(keys) != 1 or keys == {()}:
-        return False
-    if _keys(base.absolute()):
-        raise DataError(
-            f"{shown(base)} holds folders named key=value and lies below another one, which would be taken for a "
-            "column too; move or rename it."
-        )
-    return True
-
-
-def _keys(folder: Path) -> list[str]:
-    return [part.partition("=")[0] for part in folder.parts if "=" in part]
 
 
 def _is_parquet(path: Path) -> bool:
