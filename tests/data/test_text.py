@@ -224,3 +224,28 @@ def test_parquet_file_of_many_equal_rows_stays_below_two_gigabytes(tmp_path: Pat
     answer, peak = peak_of("data", tmp_path / "a.parquet")
     assert "train 1," in answer
     assert peak < 2000
+
+
+def test_carriage_return_alone_among_line_feeds_is_refused(tmp_path: Path) -> None:
+    for content in (b"user,item\r\na,b\r c,d\r\n", b"user,item\na,b\r c,d\n"):
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(DataError, match="mixes line endings"):
+            users_of(tmp_path / "a.csv")
+    block = b"user,item\r\n" + b"a,b" * ((MIB - 11) // 3 - 1) + b"abcdef\r\n"
+    for shift in range(6):  # the pair may lie across two blocks
+        (tmp_path / "a.csv").write_bytes(block[:-2] + b"x" * shift + b"\r\nc,d\r\n")
+        with pytest.raises(DataError, match="columns, expected"):
+            users_of(tmp_path / "a.csv")
+
+
+def test_first_line_of_odd_white_space_is_data(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"\x0b\tx\na\tb\n")
+    options = ReadOptions(format="csv", delimiter="\t", header=False)
+    assert set(load(tmp_path / "a.tsv", WHOLE, options).users) == {"\x0b", "a"}
+
+
+def test_line_break_in_a_header_does_not_break_the_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"one\nname","another"\nx,y\n')
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "a.csv", WHOLE)
+    assert "\n" not in str(caught.value)

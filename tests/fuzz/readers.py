@@ -87,14 +87,13 @@ def plain_pairs(content: bytes, how: dict[str, Any], options: ReadOptions) -> li
     if content.startswith(b"\x1f\x8b"):
         content = gzip.decompress(content)
     codec = {"utf-8": "utf-8", "windows-1252": "cp1252"}.get(options.encoding, options.encoding)
-    text = content.decode(codec).removeprefix("\ufeff")
+    # Blank lines before the first one are skipped.
+    text = re.sub(r"^(?:[ \t]*(?:\r\n|\n|\r))+", "", content.decode(codec).removeprefix("\ufeff"))
     if how["format"] == "adjacency":
         lists = [re.split("[ \t]+", line.strip(" \t")) for line in re.split("\r\n|\n|\r", text)]
         return [(user, item) for user, *rest in lists for item in rest]
     quote = how["format"] == "csv" and len(how["delimiter"]) == 1
     rows = plain_rows(text, how["delimiter"], quote)
-    while rows and len(rows[0]) == 1 and not rows[0][0].strip():  # blank lines before the first
-        rows.pop(0)
     header = rows.pop(0) if how["header"] else [f"column {place}" for place in range(len(rows[0]))]
     if how["format"] in ("u.data", "ratings.dat"):
         header = ["user", "item", "rating", "timestamp"]
@@ -125,9 +124,8 @@ def plain_rows(text: str, delimiter: str, quoted: bool) -> Rows:
 
 def _field(text: str, place: int, delimiter: str, quoted: bool) -> tuple[str, int]:
     """Return the field that begins at a place, and where it ends."""
-    opening = re.compile(' *"').match(text, place) if quoted and delimiter != " " else None
-    if quoted and text.startswith('"', place):
-        opening = re.compile('"').match(text, place)
+    # DuckDB drops one blank before a quote; more of them are part of the value, and so is the quote.
+    opening = re.compile('"' if delimiter == " " else ' ?"').match(text, place) if quoted else None
     if opening:
         closed = re.compile('((?:[^"]|"")*)"').match(text, opening.end())
         if closed is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dgcf.data import sniff
+from dgcf.data.paths import listed
 from dgcf.errors import DataError, did_you_mean
 
 Column = str | int
@@ -49,8 +50,7 @@ def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_pos
     for role in ("user", "item"):
         if role not in roles:
             raise DataError(
-                f"no column of {label} is known as the {role} (it has {', '.join(names[:8])}); name it with "
-                f"--{role}-col."
+                f"no column of {label} is known as the {role} (it has {listed(names)}); name it with --{role}-col."
             )
     if roles["user"] == roles["item"]:
         raise DataError(f"user and item are the same column of {label}; name them with --user-col and --item-col.")
@@ -83,6 +83,6 @@ def _place(column: Column, names: list[str], role: str, label: str) -> int:
     if str(column).isdecimal() and int(column) < len(names):
         return int(column)
     raise DataError(
-        f"{label} has no column {column!r} for the {role}, it has {', '.join(names[:8])}; correct --{role}-col"
+        f"{label} has no column {column!r} for the {role}, it has {listed(names)}; correct --{role}-col"
         f"{did_you_mean(str(column), names) or '.'}"
     )

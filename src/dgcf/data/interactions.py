@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.paths import shown
+from dgcf.data.paths import listed, shown
 from dgcf.data.readers import PART_OF_SPLIT, ReadOptions, Source, open_source
 from dgcf.data.sql import connect, sentence
 from dgcf.data.vocabulary import Vocabulary
@@ -299,7 +299,7 @@ def _refuse_repeated_header(con: DuckDBPyConnection, sources: Sequence[Source]) 
             ).fetchall()
             if found[0][0]:
                 raise DataError(
-                    f"{source.label} repeats its header ({', '.join(source.header_pair)}) among the rows; remove those "
+                    f"{source.label} repeats its header ({listed(source.header_pair)}) among the rows; remove those "
                     "lines, or pass --no-header if they are data."
                 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from dgcf.errors import DataError
@@ -34,13 +35,22 @@ def require_utf8(path: Path) -> Path:
 
 
 def shown(path: str | Path) -> str:
-    """Return a name as one line of printable text; bytes that are not UTF-8 and control characters are escaped."""
-    text = os.fsencode(path).decode("utf-8", errors="backslashreplace")
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    """Return a text as one line of printable text; bytes that are not UTF-8 and control characters are escaped."""
+    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in str(path))
+
+
+def _escaped(sign: str) -> str:
+    # A byte that is not UTF-8 comes from the shell as a surrogate.
+    return f"\\x{ord(sign) - 0xDC00:02x}" if "\udc80" <= sign <= "\udcff" else repr(sign)[1:-1]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of columns, shortened, as one line."""
+    return ", ".join(shown(name[:40]) for name in names[:8])
 
 
 def partitioned_below(files: list[Path], base: Path) -> bool:
-    """Tell whether all files lie in folders ``key=value`` of the same keys below ``base``, as Spark and Hive write them."""
+    """Tell whether all files lie in folders ``key=value`` of the same keys below ``base``, as Hive writes them."""
     keys = {tuple(_keys(path.relative_to(base).parent)) for path in files}
     if len(keys) != 1 or keys == {()}:
         return False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dgcf.data import sniff
 from dgcf.data.columns import ReadOptions as ReadOptions
 from dgcf.data.columns import choose_columns
-from dgcf.data.paths import local_path, partitioned_below, shown
+from dgcf.data.paths import listed, local_path, partitioned_below, shown
 from dgcf.data.sql import path_literal, quote_name, quote_text
 from dgcf.data.text import LONGEST_LINE, Text, plain_text
 from dgcf.data.vocabulary import IdKind
@@ -159,7 +159,7 @@ def _decide_header(rows: list[list[str]], options: ReadOptions, label: str) -> b
     header = sniff.has_header(rows)
     if header is None:
         raise DataError(
-            f"cannot tell whether the first line of {label} ({', '.join(rows[0][:4])}) is a header; name the columns "
+            f"cannot tell whether the first line of {label} ({listed(rows[0][:4])}) is a header; name the columns "
             "with --user-col and --item-col, or pass --no-header."
         )
     return header

@@ -7,6 +7,7 @@ import io
 import re
 from dataclasses import dataclass
 
+from dgcf.data.paths import shown
 from dgcf.data.text import LONGEST_LINE, Text
 from dgcf.errors import DataError
 
@@ -46,7 +47,7 @@ def read_sample(text: Text) -> Sample:
             raw = raw[: raw.rfind(b"\n") + 1] or raw + (b"" if b"\r" in raw else stream.readline(LONGEST_LINE))
     # The text is valid: only a letter that was cut in two at the end can be bad.
     lines = re.split(r"\r\n|\n|\r", raw.decode("utf-8-sig", errors="ignore"))
-    filled = [place for place, line in enumerate(lines) if line.strip()]
+    filled = [place for place, line in enumerate(lines) if line.strip(" \t")]
     if not filled:
         raise DataError(f"{text.name} is empty, expected lines of data; write or download it again.")
     _refuse_other_kinds(lines[filled[0]], text.name)
@@ -58,7 +59,7 @@ def _refuse_other_kinds(first: str, name: str) -> None:
     if first.startswith(("{", "[")):
         raise DataError(f"{name} looks like JSON, which is not read; convert it to CSV or Parquet.")
     if first.startswith("#") or first.lower().startswith("sep="):
-        raise DataError(f"{name} begins with a line that is neither header nor data ({first[:30]}); remove it.")
+        raise DataError(f"{name} begins with a line that is neither header nor data ({shown(first[:30])}); remove it.")
 
 
 def find_format(name: str, sample: Sample) -> str:

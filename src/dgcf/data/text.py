@@ -116,7 +116,7 @@ def _checked(blocks: Iterator[bytes], encoding: str, name: str) -> Iterator[byte
     first = next(blocks, b"")
     encoding = _by_mark(first, encoding, name)
     decoder = codecs.getincrementaldecoder(encoding)("strict")
-    line, length = 1, 0
+    line, length, endings = 1, 0, _Endings(name)
     for place, block in enumerate(_with_end(first, blocks)):
         try:
             text = decoder.decode(block, final=not block)
@@ -133,8 +133,33 @@ def _checked(blocks: Iterator[bytes], encoding: str, name: str) -> Iterator[byte
         _refuse_controls(text, encoding, name, line)
         out = text.encode()
         length = _line_length(out, length, name, line)
+        endings.add(out)
         line += out.count(b"\n")
         yield out
+
+
+@dataclass
+class _Endings:
+    """Line endings so far; the table engine swallows a letter after a carriage return alone among line feeds."""
+
+    name: str
+    feeds: int = 0
+    returns: int = 0
+    """Carriage returns without a line feed after them."""
+    open: bool = False
+    """Whether the last block ended with a carriage return."""
+
+    def add(self, block: bytes) -> None:
+        if not block:
+            return
+        self.feeds += block.count(b"\n")
+        self.returns += block.count(b"\r") - block.count(b"\r\n") - (self.open and block.startswith(b"\n"))
+        self.open = block.endswith(b"\r")
+        if self.feeds and self.returns > self.open:
+            raise DataError(
+                f"{self.name} mixes line endings (a carriage return stands alone among line feeds); save it with one "
+                "kind of line ending."
+            )
 
 
 def _with_end(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dgcf.data import sniff
-from dgcf.data.paths import local_path, shown
+from dgcf.data.paths import listed, local_path, shown
 from dgcf.data.readers import scan_text
 from dgcf.data.sql import connect, sentence
 from dgcf.data.text import Text, plain_text
@@ -89,7 +89,7 @@ def _layout(file: Path, sample: sniff.Sample, name: str) -> _Layout:
         names = [field.partition(":")[0] for field in first.split("\t")]
         place = {column: at for at, column in enumerate(names)}
         if not {"item_id", "movie_title"} <= set(place):
-            raise DataError(f"{name} has no columns item_id and movie_title, it has {', '.join(names[:8])}.")
+            raise DataError(f"{name} has no columns item_id and movie_title, it has {listed(names)}.")
         return _Layout("\t", len(names), place["item_id"], place["movie_title"], place.get("release_year"))
     delimiter = sniff.find_delimiter(sample, name)
     if len(delimiter) > 1:
@@ -99,7 +99,7 @@ def _layout(file: Path, sample: sniff.Sample, name: str) -> _Layout:
     titles = [place for place, column in enumerate(names) if column.lower() in _TITLE_NAMES]
     if not items or not titles:
         raise DataError(
-            f"{name} has the columns {', '.join(names[:8])}, expected one for the item (such as item_id) and one named "
+            f"{name} has the columns {listed(names)}, expected one for the item (such as item_id) and one named "
             "title or name."
         )
     return _Layout(delimiter, len(names), items[0], titles[0], quote='"')
