@@ -35,13 +35,8 @@ def require_utf8(path: Path) -> Path:
 
 
 def shown(path: str | Path) -> str:
-    """Return a text as one line of printable text; bytes that are not UTF-8 and control characters are escaped."""
-    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in str(path))
-
-
-def _escaped(sign: str) -> str:
-    # A byte that is not UTF-8 comes from the shell as a surrogate.
-    return f"\\x{ord(sign) - 0xDC00:02x}" if "\udc80" <= sign <= "\udcff" else repr(sign)[1:-1]
+    """Return a name for a message of one line; the terminal takes care of what else it must not print as it is."""
+    return str(path).replace("\n", "\\n").replace("\r", "\\r")
 
 
 def listed(names: Sequence[str]) -> str:
