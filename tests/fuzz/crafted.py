@@ -76,8 +76,13 @@ def _copied(original: Path, folder: Path) -> Path:
     return path
 
 
+def _files(path: Path) -> list[Path]:
+    """Return all files of a folder, or the file itself."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
 def _damage(rng: Random, kind: Kind, path: Path, elsewhere: Path) -> str:
-    file = rng.choice(sorted(path.iterdir())) if path.is_dir() else path
+    file = rng.choice(_files(path))
     file.write_bytes(damaged(rng, file.read_bytes()))
     return f"damage {file.name}"
 
@@ -85,15 +90,15 @@ def _damage(rng: Random, kind: Kind, path: Path, elsewhere: Path) -> str:
 def _craft(rng: Random, kind: Kind, path: Path, elsewhere: Path) -> str:
     if not path.is_dir():
         return _craft_file(rng, kind, path)
-    file = rng.choice(sorted(path.iterdir()))
+    file = rng.choice(_files(path))
     how = rng.random()
     if how < 0.1:
         return f"{file.name} is {no_file(rng, file, elsewhere)}"
     if how < 0.25:
-        donor = rng.choice(kind.originals) / file.name
-        if donor.exists():
-            shutil.copy(donor, file)
-        what = f"{file.name} of {donor.parent.name}"
+        donor = rng.choice(kind.originals)
+        if (donor / file.relative_to(path)).exists():
+            shutil.copy(donor / file.relative_to(path), file)
+        what = f"{file.name} of {donor.name}"
     else:
         file.write_bytes(_other(rng, file.name, file.read_bytes()))
         what = f"other {file.name}"

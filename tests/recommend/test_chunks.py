@@ -73,6 +73,13 @@ def test_a_path_that_looks_like_a_pattern_is_a_path(
     assert sorted(path.name for path in (tmp_path / name / "tables").iterdir()) == ["items.parquet", "users.parquet"]
 
 
+@pytest.mark.parametrize("name", ["a\\b[1]", "\udcff"])
+def test_a_name_that_could_not_be_read_back_is_refused_before_any_work(batch: Batch, tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError):
+        batch.write(tmp_path / name / "o.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("content", ["notes.txt", "000000000000.parquet", "job", "job.json"])
 def test_a_foreign_folder_of_the_same_name_is_left_alone(batch: Batch, tmp_path: Path, content: str) -> None:
     folder = tmp_path / ".all.csv.chunks"

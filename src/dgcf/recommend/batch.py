@@ -75,6 +75,7 @@ class Batch:
             raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite).")
         if self.k < 1:
             raise ConfigError(f"k is {self.k}; give a whole number from 1 on.")
+        path_literal(target)  # refuses a name that could not be read back
         return kind
 
     def _job(self) -> str:
