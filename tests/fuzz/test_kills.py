@@ -1,0 +1,37 @@
+"""A few kills at system calls; ``python -m tests.fuzz.kills`` makes many."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.jobs import Job, read_bytes
+from tests.fuzz.kills import Measured, Range
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize(("name", "count"), [("prepare-overwrite", 5), ("train", 1)])
+def test_a_process_killed_at_a_system_call_leaves_the_old_or_the_new_and_can_start_again(
+    name: str, count: int, tmp_path: Path
+) -> None:
+    targets, chance = Range(tmp_path), random.Random(0)
+    for _ in range(count):
+        call = targets.measure(name).draw(chance)
+        killed, problems = targets.strike(name, call)
+        assert killed, call
+        assert not problems, (call, problems)
+
+
+@pytest.mark.parametrize(("now", "problem"), [("old", ""), ("new", ""), ("ne", "neither"), (None, "gone")])
+def test_a_target_that_is_neither_old_nor_new_is_noticed(now: str | None, problem: str, tmp_path: Path) -> None:
+    states = {}
+    for text in ("old", "new"):
+        (tmp_path / "target").write_text(text)
+        states[text] = read_bytes(tmp_path / "target")
+    measured = Measured("job", Job(0, (), "target", read_bytes), [], states["old"], states["new"], set())
+    (tmp_path / "target").write_text(now) if now else (tmp_path / "target").unlink()
+    assert problem in " ".join(measured.wrong_after_kill(tmp_path))
+    assert bool(problem) == bool(measured.wrong_after_kill(tmp_path))
