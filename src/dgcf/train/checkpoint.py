@@ -90,7 +90,7 @@ class Checkpoint:
             written = raw.get("format")
             if written != FORMAT:
                 raise ArtifactError(
-                    f"{path} was written by another version of dgcf (format {str(written)[:20]}, this one reads "
+                    f"{path} was written by another version of dgcf (format {str(written)[:20]!r}, this one reads "
                     f"{FORMAT}); use that version, or train again."
                 )
             if not is_sealed(raw, "its description") and checked:

@@ -150,7 +150,7 @@ class Run:
             raw = decode_json(read_member(target / ABOUT), dict[str, Any])
             if raw.get("format") != FORMAT:
                 raise ArtifactError(
-                    f"{target} was written by another version of dgcf (format {str(raw.get('format'))[:20]}, this one "
+                    f"{target} was written by another version of dgcf (format {str(raw.get('format'))[:20]!r}, this one "
                     f"reads {FORMAT}); use that version, or train again."
                 )
             checked = is_sealed(raw, ABOUT)
