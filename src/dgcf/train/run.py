@@ -148,10 +148,10 @@ class Run:
         target = Path(path)
         try:
             raw = decode_json(read_member(target / ABOUT), dict[str, Any])
-            if raw.get("format") != FORMAT:
+            if (written := raw.get("format")) != FORMAT:
                 raise ArtifactError(
-                    f"{target} was written by another version of dgcf (format {str(raw.get('format'))[:20]!r}, this one "
-                    f"reads {FORMAT}); use that version, or train again."
+                    f"{target} was written by another version of dgcf (format {str(written)[:20]!r}, this one reads "
+                    f"{FORMAT}); use that version, or train again."
                 )
             checked = is_sealed(raw, ABOUT)
             run = cls(target, typed(raw, _Description), checked=checked)
