@@ -30,7 +30,9 @@ def _options(
     ] = None,
     delimiter: Annotated[str | None, _option("--delimiter", text="What separates the columns.")] = None,
     header: Annotated[bool | None, _option("--header/--no-header", text="Whether the first line is a header.")] = None,
-    encoding: Annotated[str, _option("--encoding", text="utf-8 (default), latin-1 or utf-16.")] = "utf-8",
+    encoding: Annotated[
+        str, _option("--encoding", text="utf-8 (default), latin-1, windows-1252, utf-16, utf-16-le or utf-16-be.")
+    ] = "utf-8",
     text_ids: Annotated[bool, _option("--text-ids", text="Take ids as mere text, negative numbers included.")] = False,
     trim_ids: Annotated[bool, _option("--trim-ids", text="Cut blanks off the ends of ids.")] = False,
 ) -> None:
