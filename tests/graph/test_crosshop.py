@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from dgcf.errors import ConfigError
 from dgcf.graph import cross_hop, interaction_matrix
-from dgcf.graph.crosshop import CrossHop, _mirrored
-from dgcf.graph.sieve import Entries
+from dgcf.graph.crosshop import CrossHop, _mirrored, offer_all
+from dgcf.graph.sieve import Entries, FixedSieve
 from tests.graph.conftest import Dense, dense_cross, interactions, real
 
 EPSILONS = st.one_of(st.just(0.0), st.just(1.0), st.floats(0.0, 1.0))
@@ -68,6 +68,7 @@ def test_auto_equals_trying_every_epsilon(R: csr_array, block_work: int) -> None
 
 
 @given(interactions(), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.2, "auto"]))
+@example(csr_array(np.eye(3)), True, True, "auto")
 def test_the_diagonal_and_the_ones_can_be_left_out(
     R: csr_array, diagonal: bool, below_one: bool, epsilon: float
 ) -> None:
@@ -78,6 +79,15 @@ def test_the_diagonal_and_the_ones_can_be_left_out(
         expected[expected >= 1.0] = 0.0
     found = cross_hop(R, epsilon, diagonal=diagonal, below_one=below_one)
     assert np.array_equal(found.matrix.toarray(), np.where(expected > found.epsilon, expected, 0.0))
+
+
+@given(interactions())
+@example(csr_array(np.eye(3)))
+def test_a_sieve_is_offered_the_whole_triangle_unless_told_otherwise(R: csr_array) -> None:
+    everything = FixedSieve(0.0)
+    offer_all(R, everything)
+    expected = np.triu(dense_cross(R))
+    assert sorted(everything.entries().values) == sorted(expected[expected > 0])
 
 
 @pytest.mark.parametrize("block_work", [1, 1000, None])
@@ -133,6 +143,7 @@ def test_a_useless_epsilon_is_warned_about(clustered: csr_array) -> None:
     assert "leaves no cross-hop edge between different nodes" in str(cross_hop(R, 1.0).warning())
     assert "more than 10 times" in str(cross_hop(R, 0.0).warning())
     assert cross_hop(R, "auto").warning() is None
+    assert cross_hop(R).epsilon == cross_hop(R, "auto").epsilon
 
 
 def chosen_by_hand(off_diagonal: int, diagonal: int, direct_edges: int) -> CrossHop:

@@ -55,6 +55,7 @@ def test_each_part_is_what_its_message_adds(model: tuple[str, dict[str, Any]]) -
     rec = Recommender.of(snapshot)
     for user, item in ((0, 0), (3, 7), (6, 2)):
         found = rec.explain(user, item)
+        assert (found.user, found.item) == (user, item)
         neighbours = {int(j) for j in np.flatnonzero(M[user]) if j != user}
         named = {(7 if part.kind == "item" else 0) + int(part.id) for part in found.parts if part.id is not None}
         assert named == neighbours
@@ -82,7 +83,8 @@ def test_a_stranger_is_explained_with_no_prior() -> None:
 
 
 def test_matrix_factorisation_has_nothing_but_the_prior() -> None:
-    found = Recommender.of(untrained(random_dataset(), "bpr-mf")).explain(0, 0)
+    found = Recommender.of(untrained(random_dataset(), "bpr-mf")).explain(2, 3)
+    assert (found.user, found.item, found.taken_by) == (2, 3, 0)
     assert [part.kind for part in found.parts] == ["prior"]
     assert found.parts[0].value == pytest.approx(found.score)
 

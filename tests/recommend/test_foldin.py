@@ -33,6 +33,24 @@ def test_a_known_node_with_its_own_neighbours_gets_its_trained_layers(dataset: D
             np.testing.assert_allclose(folded.ranked, rows[node], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("chosen", GRAPH_MODELS, ids=str)
+def test_what_is_ranked_is_the_mean_of_the_layers_of_unit_length_after_a_loss_on_cosines(chosen: Any) -> None:
+    snapshot = untrained(random_dataset(), chosen[0], **chosen[1])
+    folding = FoldIn(snapshot)
+    assert snapshot.layers is not None
+    depth = snapshot.layers.depth
+    strangers = [folding.fold("user", np.array([item])) for item in range(snapshot.n_items)]
+    known = [folding.fold("item", folding.neighbours.met("item", node), node) for node in range(snapshot.n_items)]
+    means = [snapshot.layer_weights(depth) @ folded.layers for folded in (*strangers, *known)]
+    for folded, mean in zip((*strangers, *known), means, strict=True):
+        length = float(np.linalg.norm(mean))
+        expected = max(length, 1e-12) if snapshot.cosine else 1.0
+        assert folded.length == pytest.approx(expected)
+        np.testing.assert_allclose(folded.ranked, mean / expected, rtol=1e-6)
+        assert len(folded.gates) == depth
+    assert min(map(np.linalg.norm, means)) < 1 < max(map(np.linalg.norm, means)), "both shorter and longer rows occur"
+
+
 @given(st.integers(0, 1000), st.sampled_from(GRAPH_MODELS), st.sets(st.integers(0, 10), min_size=1, max_size=6))
 def test_a_stranger_by_plain_loops(seed: int, chosen: Any, likes: set[int]) -> None:
     """One node more in a dense M whose degrees, all but the new one's, are those of training."""
