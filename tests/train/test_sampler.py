@@ -243,6 +243,9 @@ def test_whoever_has_every_item_is_left_out_of_what_is_recent_too() -> None:
     counts = np.bincount(torch.cat([batch.users for batch in drawn]), minlength=3)
     assert counts[0] == 0
     assert abs(counts[1] / counts.sum() - 1 / 3) < 0.07
+    one_each = Sampler(pairs, 400, sampling="user", recency=1.0).batch(1, 0)
+    assert one_each.positives[one_each.users == 1].unique().tolist() == [1]
+    assert one_each.positives[one_each.users == 2].unique().tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
@@ -306,6 +309,7 @@ def test_the_seed_means_the_same_batches_for_ever(
     batch = Sampler(pairs, sampling=sampling, seed=7, **{"batch_size": 4, **settings}).batch(2, 1)
     found = batch.users[:4].tolist(), batch.positives[:4].tolist(), batch.negatives[:4].ravel().tolist()
     assert found == (users, positives, negatives)
+    assert torch.equal(Sampler(pairs, 4).batch(2, 1).users, Sampler(pairs, 4, seed=0).batch(2, 1).users)
 
 
 def test_different_batches_have_different_negatives() -> None:
