@@ -63,8 +63,8 @@ def show_graph(
     threshold = epsilon_of(epsilon)
     with progress(f"reading {data}"):
         dataset = load(data, say=say)
-    with progress("building the cross-hop graph"):
-        report = graph_report(dataset.train.to_scipy(), threshold, histogram=histogram)
+    with progress("building the cross-hop graph") as update:
+        report = graph_report(dataset.train.to_scipy(), threshold, histogram=histogram, progress=update)
     warning = report.cross.warning()
     if plot is not None:
         from dgcf.graph.picture import draw_histogram

@@ -52,8 +52,8 @@ def show_oscillation(
     threshold = epsilon_of(epsilon)
     with progress(f"reading {data}"):
         dataset = load(data, say=say)
-    with progress("walking"):
-        report = oscillation(dataset.train.to_scipy(), threshold, steps=steps)
+    with progress("walking") as update:
+        report = oscillation(dataset.train.to_scipy(), threshold, steps=steps, progress=update)
     if plot is not None:
         from dgcf.graph.picture import draw_gaps
 

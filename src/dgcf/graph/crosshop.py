@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from dgcf.errors import ConfigError
+from dgcf.graph.hubs import pairs_reaching
 from dgcf.graph.sidegraph import SideGraph
 from dgcf.graph.sieve import Entries, FixedSieve, RisingSieve, Sieve
 from dgcf.graph.spec import Epsilon, check_epsilon
 
 # A filter that keeps more than this many times the direct edges no longer saves anything.
 TOO_MANY = 10
+# A filter that keeps more entries than this is refused: they take 12 GB as a matrix, and more while it is built.
+MOST_EDGES = 2**30
+
+Progress = Callable[[float, float | None], None]
+"""Called with what is done and the total while something takes its time."""
+
+
+def silent(done: float, total: float | None) -> None:
+    """Show no progress."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,7 @@ def cross_hop(
     diagonal: bool = True,
     below_one: bool = False,
     block_work: int | None = None,
+    progress: Progress = silent,
 ) -> CrossHop:
     """``Lc = Dc^-½ A² Dc^-½``, kept where ``Lc > ε`` (and ``< 1`` with ``below_one``; off the diagonal without it).
 
@@ -76,11 +88,12 @@ def cross_hop(
     direct_edges = 2 * int(R.nnz)
     if isinstance(epsilon, str):
         rising = RisingSieve(direct_edges)
-        offer_all(R, rising, diagonal=diagonal, below_one=below_one, block_work=block_work)
+        offer_all(R, rising, diagonal=diagonal, below_one=below_one, block_work=block_work, progress=progress)
         found, entries = rising.settle()
         return CrossHop(_mirrored(entries, sum(R.shape)), found, direct_edges, rising.peak_held)
-    fixed = FixedSieve(float(epsilon))
-    offer_all(R, fixed, diagonal=diagonal, below_one=below_one, block_work=block_work)
+    _refuse_too_many(R, float(epsilon))
+    fixed = FixedSieve(float(epsilon), MOST_EDGES // 2)
+    offer_all(R, fixed, diagonal=diagonal, below_one=below_one, block_work=block_work, progress=progress)
     kept = fixed.entries()
     return CrossHop(_mirrored(kept, sum(R.shape)), float(epsilon), direct_edges, len(kept.values))
 
@@ -92,20 +105,40 @@ def offer_all(
     diagonal: bool = True,
     below_one: bool = False,
     block_work: int | None = None,
+    progress: Progress = silent,
 ) -> None:
     """Offer every entry of Lc's upper triangle that may pass to the sieve, in no order."""
     Rt = R.T.tocsr()
     sides = [(R, 0), (Rt, R.shape[0])]
     # The side with less work first: by the time of the other, a rising threshold spares it most of its own.
     sides.sort(key=lambda side: float(np.square(np.bincount(side[0].indices), dtype=np.float64).sum()))
+    done = 0
     for B, first_node in sides:
-        for entries in SideGraph(B).stream(sieve, block_work):
+        for entries, rows in SideGraph(B).stream(sieve, block_work):
             numbered = Entries(entries.rows + np.int32(first_node), entries.cols + np.int32(first_node), entries.values)
             if not diagonal:
                 numbered = numbered.where(numbered.rows != numbered.cols)
             if below_one:
                 numbered = numbered.where(numbered.values < 1.0)
             sieve.offer(numbered)
+            progress(done + rows, sum(R.shape))
+        done += B.shape[0]
+
+
+def _refuse_too_many(R: csr_array, epsilon: float) -> None:
+    """Stop where the pairs of one node's neighbours alone are more than can be kept, before they are formed."""
+    for B in (R, R.T.tocsr()):
+        degree = np.bincount(B.indices, minlength=B.shape[1])
+        heaviest = int(np.argmax(degree))
+        if degree[heaviest] ** 2 > MOST_EDGES:
+            rows = (B[:, [heaviest]].toarray() > 0).ravel()
+            cross_degree = np.asarray(B @ degree.astype(np.float64))[rows]
+            kept = int(pairs_reaching(1, cross_degree, cross_degree, np.nextafter([epsilon], 1.0))[0])
+            if kept > MOST_EDGES:
+                raise ConfigError(
+                    f"epsilon {epsilon:g} keeps more than {kept:,} cross-hop edges, because one node has "
+                    f"{degree[heaviest]:,} neighbours; raise it, or let it be found with epsilon 'auto'."
+                )
 
 
 def _mirrored(upper: Entries, n_nodes: int) -> csr_array:

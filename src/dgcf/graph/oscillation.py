@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, eye_array
 from scipy.sparse.csgraph import connected_components
 
 from dgcf.graph.bipartite import adjacency, interaction_matrix
-from dgcf.graph.crosshop import CrossHop, cross_hop
+from dgcf.graph.crosshop import CrossHop, Progress, cross_hop, silent
 from dgcf.graph.normalize import laplacian
 from dgcf.graph.spec import Epsilon
 from dgcf.graph.walk import Ends, Walk, gap_bounds
@@ -107,7 +107,12 @@ class OscillationReport:
 
 
 def oscillation(
-    R: object, epsilon: Epsilon = "auto", *, steps: int = 40, max_steps: int | None = None
+    R: object,
+    epsilon: Epsilon = "auto",
+    *,
+    steps: int = 40,
+    max_steps: int | None = None,
+    progress: Progress = silent,
 ) -> OscillationReport:
     """Walk on L, L + I, A + I, L + Lc and L + Lc + I over the largest component of R, in float64, and report.
 
@@ -116,7 +121,8 @@ def oscillation(
     interactions = interaction_matrix(R)
     n_users = interactions.shape[0]
     A = adjacency(interactions)
-    cross = cross_hop(interactions, epsilon)
+    parts = 1 + len(PAPER_CLAIMS)
+    cross = cross_hop(interactions, epsilon, progress=lambda done, total: progress(done / (total or 1), parts))
     labels = connected_components(A, directed=False)[1]
     components, order, isolated = _components(A, cross, labels, n_users)
     nodes = np.flatnonzero(labels == order[0])
@@ -124,10 +130,10 @@ def oscillation(
     L, Lc, A = (csr_array(matrix[nodes][:, nodes]) for matrix in (laplacian(A), cross.matrix, A))
     eye = eye_array(len(nodes), format="csr")
     matrices = {"L": L, "L+I": L + eye, "A+I": A + eye, "L+Lc": L + Lc, "L+Lc+I": L + Lc + eye}
-    walks = {
-        name: walk_report(name, Walk(csr_array(matrix), users_inside), steps, max_steps)
-        for name, matrix in matrices.items()
-    }
+    walks = {}
+    for done, (name, matrix) in enumerate(matrices.items(), start=2):
+        walks[name] = walk_report(name, Walk(csr_array(matrix), users_inside), steps, max_steps)
+        progress(done, parts)
     start = np.full(len(nodes), 1.0 / len(nodes))
     return OscillationReport(
         cross.epsilon, walks, components, isolated, _symmetric_gaps(L, start, steps), gap_bounds(L, start, steps)

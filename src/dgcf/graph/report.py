@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dgcf.graph.bipartite import interaction_matrix
-from dgcf.graph.crosshop import CrossHop, cross_hop, offer_all
-from dgcf.graph.sieve import Entries
+from dgcf.graph.crosshop import CrossHop, Progress, cross_hop, silent
+from dgcf.graph.hubs import Hubs, pairs_reaching, refuse_too_much, split_hubs
+from dgcf.graph.sidegraph import SideGraph
+from dgcf.graph.sieve import FixedSieve
 from dgcf.graph.spec import Epsilon
 
 # Bins of equal width in log10: values of Lc lie in (1e-9, 1] on any graph of up to a billion two-hop paths per node.
 DECADES, BINS_PER_DECADE = 9, 5
+EDGES = 10.0 ** (np.arange(DECADES * BINS_PER_DECADE + 1) / BINS_PER_DECADE - DECADES)
+# A value that is an edge but for its rounding is in the bin above.
+FLOORS = EDGES[:-1] * (1 - 1e-12)
+# Comparisons that decide the bins of one row's pairs with all rows of a class.
+BISECTIONS = 400
 # What one stored entry takes in the operator: a float32 value and an int32 index.
 ENTRY_BYTES = 8
 OFFSET_BYTES = 4
-
-
-@dataclass
-class HistogramSieve:
-    """Counts all values by magnitude and keeps none."""
-
-    threshold: float = 0.0
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(DECADES * BINS_PER_DECADE, dtype=np.int64))
-
-    def offer(self, entries: Entries) -> None:
-        """Count each value once per entry of the full matrix."""
-        place = np.floor((np.log10(entries.values) + DECADES) * BINS_PER_DECADE).astype(np.int64)
-        weight = np.where(entries.rows == entries.cols, 1, 2)
-        found = np.bincount(place.clip(0, len(self.counts) - 1), weights=weight, minlength=len(self.counts))
-        self.counts += found.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -76,22 +69,79 @@ class GraphReport:
         return memory
 
 
-def graph_report(R: object, epsilon: Epsilon = "auto", *, histogram: bool = True) -> GraphReport:
+def graph_report(
+    R: object, epsilon: Epsilon = "auto", *, histogram: bool = True, progress: Progress = silent
+) -> GraphReport:
     """Build the filtered cross-hop matrix, timed, and count the values of the unfiltered one in a second pass."""
+    passes = 2 if histogram else 1
     began = time.perf_counter()
     interactions = interaction_matrix(R)
-    cross = cross_hop(interactions, epsilon)
+    sides = _counted_sides(interactions) if histogram else []
+    cross = cross_hop(interactions, epsilon, progress=lambda done, total: progress(done / (total or 1), passes))
     seconds = time.perf_counter() - began
-    spread = value_histogram(interactions) if histogram else None
+    spread = _histogram(sides, lambda done, total: progress(1 + done / (total or 1), passes)) if histogram else None
     n_users, n_items = interactions.shape
     return GraphReport(n_users, n_items, cross, seconds, spread)
 
 
 def value_histogram(R: csr_array) -> Histogram:
     """The histogram of all values of Lc, streamed: nothing but the counts is kept."""
-    sieve = HistogramSieve()
-    offer_all(R, sieve)
-    occupied = np.flatnonzero(sieve.counts)
+    return _histogram(_counted_sides(R), silent)
+
+
+def _counted_sides(R: csr_array) -> list[tuple[SideGraph, Hubs]]:
+    """Both sides with their hubs apart; refused where too much work is left."""
+    sides = []
+    for B in (R, R.T.tocsr()):
+        side = SideGraph(B)
+        sides.append((side, split_hubs(side.B, BISECTIONS * len(np.unique(side.cross_degree)))))
+    for side, hubs in sides:
+        instead = "leave it out (--no-histogram, histogram=False), or remove these users or items from the data"
+        refuse_too_much(hubs.work, "the histogram of Lc", side.column_degree.astype(np.int64), instead)
+    return sides
+
+
+def _histogram(sides: list[tuple[SideGraph, Hubs]], progress: Progress) -> Histogram:
+    counts, done = np.zeros(len(FLOORS), dtype=np.int64), 0
+    for side, hubs in sides:
+        for found, rows in _counts(side, hubs):
+            counts += found
+            progress(done + rows, sum(len(one.order) for one, _ in sides))
+        done += len(side.order)
+    occupied = np.flatnonzero(counts)
     first, last = int(occupied[0]), int(occupied[-1]) + 1
-    edges = 10.0 ** (np.arange(first, last + 1) / BINS_PER_DECADE - DECADES)
-    return Histogram(edges, sieve.counts[first:last])
+    return Histogram(EDGES[first : last + 1], counts[first:last])
+
+
+def _counts(side: SideGraph, hubs: Hubs) -> Iterator[tuple[NDArray[np.int64], int]]:
+    """Yield parts of the counts of all values of one side, and how many rows are done.
+
+    Rows that share hubs alone are counted by classes; so pairs that share more are taken out of these counts.
+    """
+    yield _class_counts(side, hubs), 0
+    for rows, cols, shared, scale, stop in side.without(hubs.light).blocks(FixedSieve(0.0)):
+        weight = np.where(rows == cols, 1, 2)
+        from_hubs = hubs.shared(hubs.pattern[rows], hubs.pattern[cols])
+        found = _binned((shared + from_hubs) / scale, weight)
+        twice = from_hubs > 0
+        yield found - _binned(from_hubs[twice] / scale[twice], weight[twice]), stop
+
+
+def _binned(values: NDArray[np.float64], weight: NDArray[np.int64]) -> NDArray[np.int64]:
+    place = np.maximum(np.searchsorted(FLOORS, values, side="right") - 1, 0)
+    return np.bincount(place, weights=weight, minlength=len(FLOORS)).astype(np.int64)
+
+
+def _class_counts(side: SideGraph, hubs: Hubs) -> NDArray[np.int64]:
+    """The values of all entries between rows that share a hub, as if they shared nothing else."""
+    counts = np.zeros(len(FLOORS), dtype=np.int64)
+    present = np.unique(hubs.pattern)
+    degrees = {pattern: side.cross_degree[hubs.pattern == pattern] for pattern in present}
+    for place, one in enumerate(present):
+        for other in present[place:]:
+            if shared := int(hubs.shared(one, other)):
+                above = pairs_reaching(shared, degrees[one], degrees[other], FLOORS[1:])
+                everything = len(degrees[one]) * len(degrees[other])
+                found = -np.diff(np.concatenate([[everything], above, [0]]))
+                counts += found if one == other else 2 * found
+    return counts

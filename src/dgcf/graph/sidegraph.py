@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from dgcf.graph.hubs import entries_where
 from dgcf.graph.sieve import Entries, Sieve
 
 Floats = NDArray[np.float64]
@@ -20,6 +23,17 @@ WORTH_SPLITTING = 0.15
 WORTH_CUTTING = 0.15
 # A pair whose bound, in float32, is below this part of the threshold is below the threshold in exact arithmetic.
 MARGIN = 1 - 1e-5
+
+
+class Block(NamedTuple):
+    """Pairs of rows u ≤ v in the order of the side graph, what they share, and ``√(dc_u dc_v)``."""
+
+    rows: Indices
+    cols: Indices
+    counts: Indices
+    scale: Floats
+    stop: int
+    """The row after the last one of the block."""
 
 
 class SideGraph:
@@ -52,8 +66,19 @@ class SideGraph:
         self.cross_degree = cross_degree[self.order]
         self.row_degree = np.diff(self.B.indptr)
 
-    def stream(self, sieve: Sieve, block_work: int | None = None) -> Iterator[Entries]:
-        """Yield, block by block, every entry of Lc on this side that may pass the sieve (and some that will not)."""
+    def without(self, light: csr_array) -> SideGraph:
+        """The same rows, orders and cross degrees with the entries of ``light`` alone."""
+        other = copy.copy(self)
+        other.B, other.column_degree = light, np.bincount(light.indices, minlength=light.shape[1]).astype(np.float64)
+        return other
+
+    def stream(self, sieve: Sieve, block_work: int | None = None) -> Iterator[tuple[Entries, int]]:
+        """Yield every entry of Lc on this side that may pass the sieve (and some that will not), and the rows done."""
+        for rows, cols, counts, scale, stop in self.blocks(sieve, block_work):
+            yield Entries(self.order[rows], self.order[cols], counts / scale), stop
+
+    def blocks(self, sieve: Sieve, block_work: int | None = None) -> Iterator[Block]:
+        """Yield the pairs that may pass, block by block; the sieve may rise in between."""
         n_rows = self.B.shape[0]
         budget = block_work or max(BLOCK_WORK, 4 * n_rows)
         cut = _Cut(self, 0, sieve.threshold)
@@ -62,8 +87,7 @@ class SideGraph:
             if cut.is_stale(start, sieve.threshold):
                 cut = _Cut(self, start, sieve.threshold)
             stop = cut.block_end(start, budget)
-            rows, cols, counts, scale = cut.block(start, stop, budget)
-            yield Entries(self.order[rows], self.order[cols], counts / scale)
+            yield cut.block(start, stop, budget)
             start = stop
 
 
@@ -79,8 +103,8 @@ class _Cut:
         if work[:n_hubs].sum() < WORTH_SPLITTING * work.sum():
             n_hubs = 0
         is_hub = B.indices < n_hubs
-        self.hubs = _entries_where(B, is_hub) if n_hubs else None
-        light = _entries_where(B, ~is_hub) if n_hubs else B
+        self.hubs = entries_where(B, is_hub) if n_hubs else None
+        light = entries_where(B, ~is_hub) if n_hubs else B
         cross_degree = np.maximum(side.cross_degree[start:], 1.0)
         self.inverse_scale = (1.0 / np.sqrt(cross_degree)).astype(np.float32)
         self.left = _rows_where(light, side.row_degree[start:] / cross_degree > threshold)
@@ -101,8 +125,8 @@ class _Cut:
         stop = self.start + int(np.searchsorted(self._work, spent + budget, side="right")) - 1
         return min(max(stop, start + 1), len(self.side.order))
 
-    def block(self, start: int, stop: int, budget: int) -> tuple[Indices, Indices, Indices, Floats]:
-        """Rows u of the block, columns v ≥ u, shared columns and ``√(dc_u dc_v)`` of each pair that may pass."""
+    def block(self, start: int, stop: int, budget: int) -> Block:
+        """Every pair of a row of the block with a row after it that may pass."""
         first, last = start - self.start, stop - self.start
         product = self.left[first:last] @ self.right
         rows = np.repeat(np.arange(first, last, dtype=np.int32), np.diff(product.indptr))
@@ -112,7 +136,7 @@ class _Cut:
             counts = counts + shared_columns(self.hubs, rows, cols, budget)
         cross_degree = self.side.cross_degree[self.start :]
         scale = np.sqrt(cross_degree[rows] * cross_degree[cols])
-        return rows + np.int32(self.start), cols + np.int32(self.start), counts, scale
+        return Block(rows + np.int32(self.start), cols + np.int32(self.start), counts, scale, stop)
 
     def _hopeful(self, product: csr_array, first: int, last: int) -> NDArray[np.bool_]:
         """Which entries of a block could pass if a pair shared all the hubs that the row with fewer of them has.
@@ -145,12 +169,6 @@ def shared_columns(B: csr_array, rows: Indices, cols: Indices, budget: int) -> I
     return shared
 
 
-def _entries_where(B: csr_array, keep: NDArray[np.bool_]) -> csr_array:
-    """B with only the marked stored entries."""
-    before = np.concatenate([[0], np.cumsum(keep)])
-    return csr_array((B.data[keep], B.indices[keep], before[B.indptr].astype(B.indptr.dtype)), shape=B.shape)
-
-
 def _rows_where(B: csr_array, keep: NDArray[np.bool_]) -> csr_array:
     """B with the other rows emptied."""
-    return _entries_where(B, np.repeat(keep, np.diff(B.indptr)))
+    return entries_where(B, np.repeat(keep, np.diff(B.indptr)))

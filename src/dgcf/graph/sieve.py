@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dgcf.errors import ConfigError
+
 Indices = NDArray[np.int32]
 Values = NDArray[np.float64]
 
@@ -47,11 +49,20 @@ class FixedSieve:
     """Keeps values strictly above a given ε."""
 
     threshold: float
+    most: int = 2**62
+    """More entries than this are refused."""
     kept: list[Entries] = field(default_factory=list)
+    _held: int = 0
 
     def offer(self, entries: Entries) -> None:
         """Keep ``value > ε``."""
         self.kept.append(entries.where(entries.values > self.threshold))
+        self._held += len(self.kept[-1].values)
+        if self._held > self.most:
+            raise ConfigError(
+                f"epsilon {self.threshold:g} keeps more than {self.most:,} pairs of nodes; "
+                "raise it, or let it be found with epsilon 'auto'."
+            )
 
     def entries(self) -> Entries:
         """All that was kept."""

@@ -18,6 +18,8 @@ STILL = 1e-14
 WALK_BUDGET = 1_000_000_000
 # Below this size all eigenvalues cost less than Lanczos' set-up.
 SMALL = 200
+# Vectors that Lanczos holds.
+BASIS = 40
 
 
 class Ends(NamedTuple):
@@ -122,14 +124,22 @@ class Walk:
             spectrum = eigvalsh(S.toarray() - sum(value * np.outer(v, v) for value, v in fixed))
             return Ends(float(spectrum[0]), float(spectrum[-1]))
 
-        def deflated(x: Floats) -> Floats:
-            x = x.ravel()
-            return np.asarray(S @ x - sum(value * v * (v @ x) for value, v in fixed))
+        # What never decays is moved to the other end of the spectrum, where no search for an end meets it.
+        lowest = _end(S, "SA", [v for value, v in fixed if value < 0], 2.0)
+        return Ends(lowest, _end(S, "LA", [v for value, v in fixed if value > 0], -2.0))
 
-        operator = LinearOperator(S.shape, matvec=deflated, dtype=np.float64)
-        first_vector = np.cos(np.arange(len(w)))  # any fixed vector: the same result every time
-        values = np.sort(eigsh(operator, k=2, which="BE", v0=first_vector, tol=1e-7, return_eigenvectors=False))
-        return Ends(float(values[0]), float(values[-1]))
+
+def _end(S: csr_array, which: str, moved: list[Floats], by: float) -> float:
+    """The lowest (SA) or highest (LA) eigenvalue of ``S + by Σ v vᵀ``, v being eigenvectors of S."""
+
+    def product(x: Floats) -> Floats:
+        x = x.ravel()
+        return np.asarray(S @ x + sum(by * v * (v @ x) for v in moved))
+
+    operator = LinearOperator(S.shape, matvec=product, dtype=np.float64)
+    start = np.cos(np.arange(S.shape[0]))  # any fixed vector: the same result every time
+    (value,) = eigsh(operator, k=1, which=which, v0=start, ncv=BASIS, tol=1e-7, return_eigenvectors=False)
+    return float(value)
 
 
 def gap_bounds(matrix: csr_array, start: Floats, steps: int) -> Floats:

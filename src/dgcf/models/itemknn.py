@@ -14,10 +14,13 @@ from torch import Tensor
 from dgcf.config import Between, require_range, tuned
 from dgcf.data.pairs import Pairs
 from dgcf.data.rows import SparseRows
+from dgcf.graph.hubs import Hubs, refuse_too_much, split_hubs
 from dgcf.models.base import AtOnceModel, ItemWeights
 
 _BLOCK_WORK = 1 << 22  # multiply-adds of one block of rows, whose product has at most as many entries
+_CLASS_WORK = 1 << 27  # what a user with very many items must save to be worth the search by classes
 MAX_NEIGHBOURS = 100_000
+Indices = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -81,22 +84,78 @@ def nearest(pairs: Pairs, k: int, shrinkage: float) -> Iterator[tuple[int, NDArr
     """Each item with its k nearest, ascending by index, and their likeness; no more than a block is ever held."""
     X = pairs.to_scipy()
     X.data = X.data.astype(np.int32)
-    Xt = X.T.tocsr()
-    root = np.sqrt(pairs.item_degrees.astype(np.float64))
-    work = np.concatenate([[0], np.cumsum(Xt @ pairs.user_degrees)])
+    hubs = split_hubs(X.T.tocsr(), class_work=max(k * pairs.n_items, _CLASS_WORK))
+    instead = "remove these users from the data, or choose another model"
+    refuse_too_much(hubs.work, "item-knn", pairs.user_degrees, instead)
+    by_item, by_user = hubs.light, hubs.light.T.tocsr()
+    degree = pairs.item_degrees.astype(np.int64)
+    root = np.sqrt(degree.astype(np.float64))
+    through_hubs = _ThroughHubs(hubs, degree, k, shrinkage)
+    work = np.concatenate([[0], np.cumsum(by_item @ np.diff(by_user.indptr))])
     start = 0
     while start < pairs.n_items:
         stop = max(start + 1, int(np.searchsorted(work, work[start] + _BLOCK_WORK, side="right")) - 1)
-        shared = Xt[start:stop] @ X
+        shared = by_item[start:stop] @ by_user
         shared.sort_indices()
         for item in range(start, stop):
             row = slice(*shared.indptr[item - start : item - start + 2])
             others, count = shared.indices[row], shared.data[row]
             others, count = others[others != item], count[others != item]
+            if hubs.count:
+                others, count = through_hubs.added(item, others, count)
             near = count / (root[item] * root[others] + shrinkage)
             best = largest(near, k)
             yield item, others[best], near[best]
         start = stop
+
+
+class _ThroughHubs:
+    """Candidates that share with an item nothing but users with very many items.
+
+    Likeness then depends on the pattern of these users and the degree alone, so that items with both alike are a class.
+    Of each class only the first items by index can be among the k nearest.
+    """
+
+    def __init__(self, hubs: Hubs, degree: NDArray[np.int64], k: int, shrinkage: float) -> None:
+        self.hubs, self.degree, self.k, self.shrinkage = hubs, degree, k, shrinkage
+        keys, members = np.unique(np.stack([hubs.pattern, degree]), axis=1, return_inverse=True)
+        self.pattern, self.root = keys[0], np.sqrt(keys[1].astype(np.float64))
+        self.members = np.argsort(members.ravel(), kind="stable").astype(np.int32)
+        self.ends = np.cumsum(np.bincount(members.ravel()))
+        self._ranked: dict[tuple[int, int], tuple[int, NDArray[np.int32]]] = {}
+
+    def added(self, item: int, others: Indices, count: Indices) -> tuple[Indices, Indices]:
+        """The items that may be among the k nearest, ascending, and how many users they share with ``item``."""
+        pattern = self.hubs.pattern
+        candidates = self._candidates(item, self.k + 1 + len(others))
+        candidates = candidates[~np.isin(candidates, others) & (candidates != item)][: self.k]
+        count = count + self.hubs.shared(pattern[item], pattern[others])
+        others = np.concatenate([others, candidates])
+        count = np.concatenate([count, self.hubs.shared(pattern[item], pattern[candidates])])
+        order = np.argsort(others)
+        return others[order], count[order]
+
+    def _candidates(self, item: int, needed: int) -> Indices:
+        """The first items, at least ``needed`` where there are so many, by likeness through hubs and then by index."""
+        key = int(self.degree[item]), int(self.hubs.pattern[item])
+        known, found = self._ranked.get(key, (0, np.zeros(0, dtype=np.int32)))
+        if known < needed:
+            known = 1 << needed.bit_length()
+            found = self._ranking(item, known)
+            self._ranked[key] = known, found
+        return found
+
+    def _ranking(self, item: int, needed: int) -> Indices:
+        shared = self.hubs.shared(self.hubs.pattern[item], self.pattern)
+        near = shared / (np.sqrt(float(self.degree[item])) * self.root + self.shrinkage)
+        found: list[Indices] = []
+        for likeness in -np.unique(-near[shared > 0]):
+            alike = np.flatnonzero((near == likeness) & (shared > 0))
+            starts = [(self.ends[one - 1] if one else 0, self.ends[one]) for one in alike]
+            found.append(np.sort(np.concatenate([self.members[a : min(a + needed, b)] for a, b in starts]))[:needed])
+            if sum(map(len, found)) >= needed:
+                break
+        return np.concatenate(found)[:needed] if found else np.zeros(0, dtype=np.int32)
 
 
 def largest(values: NDArray[np.float64], k: int) -> NDArray[np.int64]:
