@@ -146,6 +146,8 @@ class Chain:
     check: str = ""
     end: int = 0
     problem: str | None = None
+    lines: int = 0
+    """How many lines lie before ``end``."""
 
 
 def chained(record: Mapping[str, Any], previous: str) -> tuple[str, str]:
@@ -155,10 +157,16 @@ def chained(record: Mapping[str, Any], previous: str) -> tuple[str, str]:
     return f'{text[:-1]}{", " if len(text) > 2 else ""}"check": "{check}"}}\n', check
 
 
-def read_chain(data: bytes, kind: type[Mapping[str, Any]], *, checked: bool = True) -> Chain:
-    """Decode lines that ``chained`` made; with ``checked=False`` lines without a check pass, too."""
+def read_chain(
+    data: bytes, kind: type[Mapping[str, Any]], *, checked: bool = True, after: Chain | None = None
+) -> Chain:
+    """Decode lines that ``chained`` made; with ``checked=False`` lines without a check pass, too.
+
+    ``after`` is what was read before, where ``data`` continues it.
+    """
     records: list[dict[str, Any]] = []
-    check, end = "", 0
+    before = after or Chain([])
+    check, end = before.check, before.end
     for line in data.split(b"\n")[:-1]:
         try:
             record = decode_json(line, dict[str, Any])
@@ -172,9 +180,10 @@ def read_chain(data: bytes, kind: type[Mapping[str, Any]], *, checked: bool = Tr
                 check = check_now
             records.append(typing.cast(dict[str, Any], typed(record, kind)))
         except InvalidFileError as problem:
-            return Chain(records, check, end, f"line {len(records) + 1} {problem}")
+            lines = before.lines + len(records)
+            return Chain(records, check, end, f"line {lines + 1} {problem}", lines)
         end += len(line) + 1
-    return Chain(records, check, end)
+    return Chain(records, check, end, lines=before.lines + len(records))
 
 
 # -- typed JSON -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Tuning processes to be killed: ``python -m tests.experiments.killable_study DATASET TRIALS FOLDER``, forked as asked.
 
+With a fourth word, ``slowly``, each setting takes its time to be drawn, and ``drawing`` is printed first.
+
 For every line on stdin a child is forked, after the imports, that works on the study; it prints ``ready PID`` before
 its first trial and ``epoch`` after every epoch, and the parent prints ``ended STATUS`` when the child is gone.
 """
@@ -8,7 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -35,10 +39,27 @@ class Loud(Watcher):
         print("epoch", flush=True)
 
 
-def main(data: str, trials: str, folder: str) -> None:
+def draw_slowly() -> None:
+    """Print a word and wait whenever the sampler is asked."""
+    from optuna.samplers import TPESampler
+
+    for name in ("infer_relative_search_space", "sample_independent", "sample_relative"):
+        draw = getattr(TPESampler, name)
+
+        def slow(*words: Any, draw: Any = draw) -> Any:
+            print("drawing", flush=True)
+            time.sleep(0.02)
+            return draw(*words)
+
+        setattr(TPESampler, name, slow)
+
+
+def main(data: str, trials: str, folder: str, how: str = "") -> None:
     torch.set_num_threads(1)
     import optuna  # noqa: F401 (imported before the fork)
 
+    if how == "slowly":
+        draw_slowly()
     search = small_search(Dataset.load(data), Path(folder))
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # the first one imports half of torch
     for _ in sys.stdin:

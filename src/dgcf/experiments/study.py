@@ -1,43 +1,41 @@
 """A study folder that several processes share: each trial is begun once, and a killed process loses none.
 
-``study.json``    what is searched, on what, from which seed: written once
-``study.db``      every trial, as Optuna keeps it, in SQLite
-``trials/7``      the run folder of trial 7 while it is in progress, held by the process that trains it
-``trials.jsonl``  all finished trials; ``best.toml`` the best settings, as ``dgcf train --config`` takes them
+``study.json``     what is searched, on what, from which seed: written once
+``journal.jsonl``  every trial as it is begun, reported and ended: the only source of truth about trials
+``trials/7``       the run folder of trial 7 while it is in progress, held by the process that trains it
+``trials.jsonl``   all finished trials; ``best.toml`` the best settings, as ``dgcf train --config`` takes them
 
-Whoever reads or changes the database holds the folder's lock for that moment, so what is counted is still true when a
-trial is begun. The kernel lets go of a lock when its process dies: a trial in progress that nobody holds is taken over
-by the next process that has time, with its number, its settings and its last checkpoint.
+Whoever reads or appends to the journal holds the folder's lock for that moment, so what is counted is still true when
+a trial is begun. A trial has a number once its settings are in the journal, so that a kill while they are drawn costs
+none. The kernel releases the locks of a dead process: a trial in progress that no process holds is taken over by the
+next one that has time, with its number, its settings and its last checkpoint. Optuna draws settings and prunes from a
+study in memory that is built from the journal.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
-import sqlite3
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgcf.errors import ArtifactError, ConfigError, DataError
+from dgcf.experiments.description import ABOUT, FORMAT, changes, read_about, write_about
+from dgcf.experiments.journal import JOURNAL, MOST_BYTES, Ending, Journal, imported
 from dgcf.experiments.space import Spaces, contains, distribution
 from dgcf.files import locked, sole_use, whole_file
 from dgcf.random import bits
-from dgcf.train import resolve
-from dgcf.train.run import OTHER_ORDER
+from dgcf.stored import InvalidFileError, read_member, seal
 
-if TYPE_CHECKING:
-    import optuna
-
-FORMAT = 1
-NAME = "dgcf"
-ABOUT, DATABASE, TABLE, BEST = "study.json", "study.db", "trials.jsonl", "best.toml"
+TABLE, BEST, TRIALS = "trials.jsonl", "best.toml", "trials"
+DATABASE = "study.db"  # of version 0.1
 STARTUP_TRIALS = 10  # drawn at random before the estimator knows enough
 COMPLETE_BEFORE_PRUNING = 5
-PATIENT_SECONDS = 60  # for a database that another program reads
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,30 @@ class Row:
 
 
 @dataclass
+class Trial:
+    """A trial as the journal has it; ``key`` is Optuna's name for it in memory."""
+
+    number: int
+    settings: dict[str, Any]
+    key: int
+    reported: dict[int, float] = field(default_factory=dict)
+    ending: Mapping[str, Any] | None = None
+
+    def row(self) -> Row:
+        last = max(self.reported, default=None)
+        if self.ending is None:
+            return Row(self.number, "running", None, last, last or 0, 0.0, dict(self.settings))
+        told = {name: value for name, value in self.ending.items() if name != "event"}
+        return Row(**told, settings=dict(self.settings))
+
+
+@dataclass
 class Claim:
     """A trial that this process holds: nobody else trains it until the claim is closed."""
 
     study: Study
-    trial: optuna.Trial
+    trial: Trial
     hold: contextlib.ExitStack
-    reported: set[int] = field(default_factory=set)
 
     def __enter__(self) -> Claim:
         return self
@@ -79,11 +94,11 @@ class Claim:
 
     @property
     def number(self) -> int:
-        return int(self.trial.number)
+        return self.trial.number
 
     @property
     def settings(self) -> dict[str, Any]:
-        return dict(self.trial.params)
+        return dict(self.trial.settings)
 
     @property
     def folder(self) -> Path:
@@ -94,31 +109,35 @@ class Claim:
 
         A trial that goes on from a checkpoint passes some epochs again, to the same bit: they are noted once.
         """
-        with self.study.at_the_database():
-            if step not in self.reported:
-                self.trial.report(value, step)
-                self.reported.add(step)
-            return bool(self.trial.should_prune())
+        with self.study.alone():
+            if step not in self.trial.reported:
+                self.study.note({"event": "reported", "trial": self.number, "epoch": step, "value": float(value)})
+            return self.study.is_worse(self.trial)
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it was to be pruned when its process died."""
+        with self.study.alone():
+            return bool(self.trial.reported) and self.study.is_worse(self.trial)
 
     def complete(self, value: float, epoch: int, epochs: int, seconds: float) -> None:
         """The trial was trained to its end."""
-        self._tell(value, "COMPLETE", {"epoch": epoch, "epochs": epochs, "seconds": seconds})
+        self._end("complete", seconds, value=float(value), epoch=epoch, epochs=epochs)
 
     def prune(self, seconds: float) -> None:
         """The trial was stopped half-way; the last value that was reported counts."""
-        self._tell(None, "PRUNED", {"epochs": max(self.reported), "seconds": seconds})
+        self._end("pruned", seconds, value=self.trial.reported[max(self.trial.reported)])
 
     def fail(self, reason: str, seconds: float) -> None:
         """The settings cannot be trained: finished, and worse than all others (no metric is below 0)."""
-        self._tell(0.0, "COMPLETE", {"epochs": max(self.reported, default=0), "seconds": seconds, "failed": reason})
+        self._end("failed", seconds, reason=reason)
 
-    def _tell(self, value: float | None, state: str, attributes: Mapping[str, Any]) -> None:
-        from optuna.trial import TrialState
-
-        with self.study.at_the_database():
-            for name, attribute in attributes.items():
-                self.trial.set_user_attr(name, attribute)
-            self.study.optuna.tell(self.trial, value, state=TrialState[state])
+    def _end(self, state: Ending, seconds: float, **told: Any) -> None:
+        last = max(self.trial.reported, default=None)
+        event = {"event": "ended", "trial": self.number, "state": state, "value": None, "epoch": last}
+        event |= {"epochs": last or 0, "seconds": seconds, "reason": None, **told}
+        with self.study.alone():
+            self.study.note(event)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -129,12 +148,16 @@ class Study:
         self.path, self.spaces = path, spaces
         self.about = {"format": FORMAT, **about}
         self.start = {name: start[name] for name, space in spaces.items() if contains(space, start[name])}
+        self.trials: dict[int, Trial] = {}
         self._refuse_taken()
         path.mkdir(parents=True, exist_ok=True)
-        with locked(path):
-            self._settle()
-        with self.at_the_database():
-            self._open()
+        with self._explained(), locked(path):
+            self._sha256 = self._settle()
+        self._journal = Journal(path / JOURNAL)
+        self._remember()
+        with self.alone():
+            ended = sum(trial.ending is not None for trial in self.trials.values())
+            self._refuse_lost(self.trials, ended)
 
     # -- what it is of ------------------------------------------------------------------------------------------------
 
@@ -144,112 +167,175 @@ class Study:
         if self.path.is_dir() and not (self.path / ABOUT).exists() and any(self.path.glob("[!.]*")):
             raise ConfigError(f"{self.path} is taken by something that is no study; choose another --out.")
 
-    def _settle(self) -> None:
-        """Write down what the study is of, or compare it with what was written."""
-        if not (self.path / ABOUT).exists():
-            with whole_file(self.path / ABOUT) as beside:
-                beside.write_text(json.dumps(self.about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            return
-        try:
-            before = json.loads((self.path / ABOUT).read_text(encoding="utf-8"))
-            changes = list(_changes(before, json.loads(json.dumps(self.about))))
-        except (ValueError, AttributeError, KeyError, TypeError) as problem:
-            raise ArtifactError(f"{self.path / ABOUT} is damaged ({problem}); choose another --out.") from problem
-        if changes:
-            more = f"; and {len(changes) - 3} more" if len(changes) > 3 else ""
+    def _settle(self) -> str:
+        """Write down what the study is of, or compare it with what was written; the checksum of that."""
+        about, journal = self.path / ABOUT, self.path / JOURNAL
+        if not os.path.lexists(about):
+            write_about(about, self.about)
+        before, sha256 = read_about(about)
+        self._refuse_other({**before, "format": FORMAT} if sha256 is None else before)
+        if sha256 is None:
+            return self._convert({**before, "format": FORMAT})
+        if not os.path.lexists(journal):
+            self._refuse_lost((), 0)
+            Journal.create(journal, sha256)
+        return sha256
+
+    def _convert(self, about: Mapping[str, Any]) -> str:
+        """Replace the database of version 0.1 by a journal; until ``study.json`` says so, it is done again."""
+        old = self.path / DATABASE
+        with _quiet():
+            events = imported(old, self.spaces) if os.path.lexists(old) else []
+        begun = [event["trial"] for event in events if event["event"] == "begun"]
+        self._refuse_lost(begun, sum(event["event"] == "ended" for event in events))
+        Journal.create(self.path / JOURNAL, str(seal(about)["sha256"]), events)
+        return write_about(self.path / ABOUT, about)
+
+    def _refuse_other(self, before: Mapping[str, Any]) -> None:
+        found = list(changes(before, json.loads(json.dumps(self.about))))
+        if found:
+            more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
             raise ConfigError(
-                f"{self.path} is the study of something else: {'; '.join(changes[:3])}{more}; "
+                f"{self.path} is the study of something else: {'; '.join(found[:3])}{more}; "
                 "use what it began with, or choose another --out."
             )
 
-    # -- the database -------------------------------------------------------------------------------------------------
+    def _refuse_lost(self, begun: Collection[int], ended: int) -> None:
+        """Stop where the folder shows trials that the journal, or the database before it, has lost."""
+        table, folder = self.path / TABLE, self.path / TRIALS
+        finished = read_member(table, MOST_BYTES).count(b"\n") if os.path.lexists(table) else 0
+        folders = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
+        if finished > ended or any(number not in begun for number in folders):
+            raise InvalidFileError(
+                f"its journal has {len(begun)} trials, {ended} of them finished, but {TABLE} has {finished} finished "
+                f"ones and {TRIALS} has {len(folders)} in progress"
+            )
+
+    # -- the journal --------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def at_the_database(self) -> Iterator[None]:
-        """Alone with the database for a moment, without Optuna's own remarks, and with one sentence if it fails."""
-        import optuna
-        from sqlalchemy.exc import SQLAlchemyError
-
-        loud = optuna.logging.get_verbosity()
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
+    def _explained(self) -> Iterator[None]:
         try:
-            with locked(self.path), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                yield
-        except (optuna.exceptions.StorageInternalError, SQLAlchemyError, sqlite3.Error) as problem:
-            reason = str(problem.__cause__ or problem).splitlines()[0]
-            raise DataError(
-                f"cannot use {self.path / DATABASE}: {reason}; mend the folder, then start the same command again."
+            yield
+        except InvalidFileError as problem:
+            raise ArtifactError(
+                f"the study {self.path} is damaged: {problem}; restore the folder from a copy, or choose another --out."
             ) from problem
-        finally:
-            optuna.logging.set_verbosity(loud)
+        except OSError as problem:
+            name = problem.filename or self.path
+            raise DataError(
+                f"cannot use {name}: {problem.strerror}; repair the folder, then start the same command again."
+            ) from problem
 
-    def _open(self) -> None:
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder's lock, with everything that any process noted until now."""
+        with self._explained(), locked(self.path), _quiet():
+            for event in self._journal.news():
+                self._apply(event)
+            if not self._named:
+                raise InvalidFileError(f"{JOURNAL} is empty")
+            yield
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Add an event to the journal; only inside ``alone``."""
+        self._journal.append(event)
+        self._apply(event)
+
+    def _remember(self) -> None:
+        """Begin Optuna's study in memory."""
         import optuna
 
-        # A path in a URL would have to be escaped three times over; so SQLAlchemy is handed the connection itself.
-        self._storage = optuna.storages.RDBStorage("sqlite://", engine_kwargs={"creator": self._connect})
         warm_up = int(self.about["warm_up"])
         pruner = optuna.pruners.MedianPruner(n_startup_trials=COMPLETE_BEFORE_PRUNING, n_warmup_steps=warm_up)
-        self.optuna = optuna.create_study(
-            storage=self._storage, study_name=NAME, direction="maximize", pruner=pruner, load_if_exists=True
-        )
-        self._id = self._storage.get_study_id_from_name(NAME)
+        self._named = False
+        self._memory = optuna.storages.InMemoryStorage()
+        with _quiet():
+            self.optuna = optuna.create_study(storage=self._memory, direction="maximize", pruner=pruner)
+        self._id = self._memory.get_study_id_from_name(self.optuna.study_name)
 
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path / DATABASE, timeout=PATIENT_SECONDS, check_same_thread=False)
+    def _apply(self, event: Mapping[str, Any]) -> None:
+        """Take an event of the journal into memory; what cannot follow the events before it is refused."""
+        from optuna.trial import TrialState
+
+        kind, number = event["event"], event.get("trial", -1)
+        trial = self.trials.get(number)
+        if kind == "study":
+            if self._named or event["study"] != self._sha256:
+                raise InvalidFileError(f"{JOURNAL} is that of another study")
+            self._named = True
+        elif not self._named:
+            raise InvalidFileError(f"{JOURNAL} does not name its study")
+        elif kind == "begun" and number > max(self.trials, default=-1):
+            self.trials[number] = Trial(number, event["settings"], self._running(event["settings"]))
+        elif trial is None or trial.ending is not None:
+            raise InvalidFileError(f"{JOURNAL} has trial {number} {kind}, which is not in progress then")
+        elif kind == "reported" and event["epoch"] is not None and event["value"] is not None:
+            trial.reported[event["epoch"]] = event["value"]
+            self._memory.set_trial_intermediate_value(trial.key, event["epoch"], event["value"])
+        elif kind == "ended" and (event["value"] is None) == (event["state"] == "failed"):
+            trial.ending = event
+            state = TrialState.PRUNED if event["state"] == "pruned" else TrialState.COMPLETE
+            self._memory.set_trial_state_values(trial.key, state, [event["value"] or 0.0])
+        else:
+            raise InvalidFileError(f"{JOURNAL} has trial {number} {kind} without its value")
+
+    def _running(self, settings: Mapping[str, Any]) -> int:
+        from optuna.trial import TrialState, create_trial
+
+        if settings.keys() != self.spaces.keys() or not all(
+            contains(self.spaces[name], settings[name]) for name in settings
+        ):
+            raise InvalidFileError(f"{JOURNAL} has a trial with the settings {dict(settings)}, outside of the search")
+        spaces = {name: distribution(space) for name, space in self.spaces.items()}
+        template = create_trial(state=TrialState.RUNNING, params=dict(settings), distributions=spaces)
+        return int(self._memory.create_new_trial(self._id, template_trial=template))
+
+    def is_worse(self, trial: Trial) -> bool:
+        """Whether a trial is below the median of the complete ones at its last report."""
+        import optuna
+
+        return bool(optuna.Trial(self.optuna, trial.key).should_prune())
 
     # -- trials -------------------------------------------------------------------------------------------------------
 
     def folder_of(self, number: int) -> Path:
-        return self.path / "trials" / str(number)
+        return self.path / TRIALS / str(number)
 
     def claim(self, wanted: int | None) -> Claim | None:
         """A trial to train: one that a dead process left behind, or a new one while fewer than ``wanted`` are begun.
 
         The first one is the recipe that the study starts from.
         """
-        from optuna.trial import TrialState
-
-        with self.at_the_database():
-            begun = waiting = 0
-            for trial in self.optuna.get_trials(deepcopy=False):
-                if trial.state == TrialState.RUNNING:
-                    hold = self._hold(trial.number)
-                    if hold is not None and trial.params.keys() == self.spaces.keys():
-                        return self._taken_over(trial.number, hold, set(trial.intermediate_values))
-                    if hold is not None:  # its process died while its settings were drawn
-                        self.optuna.tell(trial.number, state=TrialState.FAIL)
-                        hold.close()
-                        continue
-                elif trial.state.is_finished():
+        with self.alone():
+            for trial in self.trials.values():
+                if trial.ending is not None:
                     self._sweep(trial.number)
-                waiting += trial.state == TrialState.WAITING
-                begun += trial.state in (TrialState.RUNNING, TrialState.COMPLETE, TrialState.PRUNED)
-            if wanted is not None and begun >= wanted:
+                elif hold := self._hold(trial.number):
+                    return Claim(self, trial, hold)
+            if wanted is not None and len(self.trials) >= wanted:
                 return None
-            if begun + waiting == 0:
-                self.optuna.enqueue_trial(self.start)
-            return self._begun(begun)
+            return self._begin()
 
-    def _taken_over(self, number: int, hold: contextlib.ExitStack, reported: set[int]) -> Claim:
+    def _begin(self) -> Claim:
         import optuna
 
-        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
-        return Claim(self, optuna.Trial(self.optuna, trial_id), hold, reported)
-
-    def _begun(self, begun: int) -> Claim:
-        import optuna
-
+        begun = len(self.trials)
         # By seed and place, whatever this process drew before: a study that was killed goes on as it would have.
         seed = int(bits(int(self.about["seed"]), "tune", 1, begun)[0] >> 32)
         self.optuna.sampler = optuna.samplers.TPESampler(
             n_startup_trials=STARTUP_TRIALS, multivariate=True, constant_liar=True, seed=seed
         )
-        trial = self.optuna.ask({name: distribution(space) for name, space in self.spaces.items()})
-        hold = self._hold(trial.number)
+        if begun == 0:
+            self.optuna.enqueue_trial(self.start)
+        drawn = self.optuna.ask({name: distribution(space) for name, space in self.spaces.items()})
+        number, settings = max(self.trials, default=-1) + 1, dict(drawn.params)
+        self._journal.append({"event": "begun", "trial": number, "settings": settings})
+        key = self._memory.get_trial_id_from_study_id_trial_number(self._id, drawn.number)
+        self.trials[number] = Trial(number, settings, key)
+        hold = self._hold(number)
         assert hold is not None, "a number is given once"
-        return Claim(self, trial, hold)
+        return Claim(self, self.trials[number], hold)
 
     def _hold(self, number: int) -> contextlib.ExitStack | None:
         """The trial for this process alone; None where another one holds it."""
@@ -272,17 +358,14 @@ class Study:
 
     def rows(self) -> list[Row]:
         """Every trial that is in progress or finished, by number."""
-        from optuna.trial import TrialState
-
-        states = (TrialState.RUNNING, TrialState.COMPLETE, TrialState.PRUNED)
-        with self.at_the_database():
-            return [_row(trial) for trial in self.optuna.get_trials(deepcopy=False, states=states)]
+        with self.alone():
+            return [trial.row() for trial in self.trials.values()]
 
     def importance(self) -> dict[str, float]:
         """The share of each setting in what sets the best trials apart (PED-ANOVA); empty while few are complete."""
         import optuna
 
-        with self.at_the_database():
+        with self.alone():
             complete = self.optuna.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
             if len(complete) < COMPLETE_BEFORE_PRUNING:
                 return {}
@@ -296,39 +379,16 @@ class Study:
             beside.write_text("".join(lines), encoding="utf-8")
 
 
-def _row(trial: optuna.trial.FrozenTrial) -> Row:
-    attributes = trial.user_attrs
-    reason = attributes.get("failed")
-    state = "failed" if reason else {"RUNNING": "running", "PRUNED": "pruned"}.get(trial.state.name, "complete")
-    reported = trial.intermediate_values
-    return Row(
-        trial=trial.number,
-        state=state,
-        value=None if reason or state == "running" else trial.value,
-        epoch=attributes.get("epoch", max(reported, default=None)),
-        epochs=attributes.get("epochs", max(reported, default=0)),
-        seconds=attributes.get("seconds", 0.0),
-        settings=dict(trial.params),
-        reason=reason,
-    )
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out Optuna's own remarks."""
+    import optuna
 
-
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What differs between two descriptions, each in a few words; where the same data came from is no difference."""
-    if before["dataset"]["fingerprint"] != now["dataset"]["fingerprint"]:
-        told = [f"{about['dataset']['name']} ({about['dataset']['fingerprint'][:12]})" for about in (before, now)]
-        yield f"dataset {told[0]} is now {told[1]}"
-    elif before["dataset"].get("order") != now["dataset"].get("order"):
-        yield OTHER_ORDER
-    old, new = _flat(before), _flat(now)
-    for key in dict.fromkeys([*old, *new]):
-        if old.get(key) != new.get(key):
-            yield f"{key} {old.get(key, 'not given')} is now {new.get(key, 'not given')}"
-
-
-def _flat(about: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {key: value for key, value in about.items() if key not in ("dataset", "space", "settings")}
-    # A setting that came with a later version than the study had its default there.
-    defaults = resolve(about["model"], preset="plain").settings()
-    space = {f"space of {key}": value for key, value in about["space"].items()}
-    return {**plain, **space, **defaults, **about["settings"]}
+    loud = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(loud)

@@ -199,6 +199,8 @@ def _train(claim: Claim, search: Search, validate: Validate, means: Means, watch
     try:
         recipe = search.recipe_of(claim.settings)
         run = _run_of(claim, search, recipe, means)
+        if claim.is_worse:
+            raise _Pruned
         trained = train(
             search.dataset, recipe, seed=search.seed, device=means.device, validate=validate, observer=reporter, run=run
         )

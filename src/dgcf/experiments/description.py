@@ -1,0 +1,79 @@
+"""``study.json``: what a study is of, written once with its own checksum, and compared whenever the study is opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from dgcf.files import whole_file
+from dgcf.stored import InvalidFileError, decode_json, is_sealed, read_member, seal, typed
+from dgcf.train import resolve
+from dgcf.train.run import OTHER_ORDER
+
+ABOUT = "study.json"
+FORMAT = 2
+
+
+class AboutDataset(TypedDict):
+    """The dataset of a study."""
+
+    name: str
+    source: str
+    fingerprint: str
+    order: NotRequired[str | None]
+
+
+class About(TypedDict):
+    """``study.json``."""
+
+    format: int
+    model: str
+    preset: str
+    metric: str
+    seed: int
+    warm_up: int
+    dataset: AboutDataset
+    space: dict[str, str]
+    settings: dict[str, Any]
+
+
+def write_about(path: Path, about: Mapping[str, Any]) -> str:
+    """Write the description and return its checksum."""
+    sealed = seal(about)
+    with whole_file(path) as beside:
+        beside.write_text(json.dumps(sealed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return str(sealed["sha256"])
+
+
+def read_about(path: Path) -> tuple[dict[str, Any], str | None]:
+    """Return the description and its checksum; version 0.1 wrote none."""
+    fields = decode_json(read_member(path), dict[str, Any], path.name)
+    about = dict(typed(fields, About, path.name))
+    if is_sealed(fields, path.name):
+        return about, str(fields["sha256"])
+    if about["format"] != 1:
+        raise InvalidFileError(f"{path.name} has no checksum")
+    return about, None
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """What differs between two descriptions, each in a few words; where the same data came from is no difference."""
+    if before["dataset"]["fingerprint"] != now["dataset"]["fingerprint"]:
+        told = [f"{about['dataset']['name']} ({about['dataset']['fingerprint'][:12]})" for about in (before, now)]
+        yield f"dataset {told[0]} is now {told[1]}"
+    elif before["dataset"].get("order") != now["dataset"].get("order"):
+        yield OTHER_ORDER
+    old, new = _flat(before), _flat(now)
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key):
+            yield f"{key} {old.get(key, 'not given')} is now {new.get(key, 'not given')}"
+
+
+def _flat(about: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {key: value for key, value in about.items() if key not in ("dataset", "space", "settings")}
+    # A setting that came with a later version than the study had its default there.
+    defaults = resolve(about["model"], preset="plain").settings()
+    space = {f"space of {key}": value for key, value in about["space"].items()}
+    return {**plain, **space, **defaults, **about["settings"]}
