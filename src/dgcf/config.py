@@ -12,6 +12,8 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import os
+import re
 import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -19,11 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from dgcf.errors import ConfigError, did_you_mean
+from dgcf.stored import InvalidFileError, read_member, typed
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     C = TypeVar("C", bound=DataclassInstance)
+
+SETTINGS_BYTES = 2**20
+"""The largest file of settings that is read."""
+DOTS = 200
+"""The most parts of a dotted key: the time to read one grows with their square."""
+_BETWEEN_SIGNS = re.compile(rb"[=,\[\]{}\n]")
+SHOWN = 200
+"""How many letters of a wrong value are shown."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,13 +116,28 @@ def _in_words(hint: Any) -> str:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The settings of a TOML file."""
+    """The settings of a TOML file of at most 1 MiB; ``model`` and ``preset`` are text where it names them."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        data = read_member(Path(os.path.realpath(path, strict=True)), SETTINGS_BYTES)
+        if max(part.count(b".") for part in _BETWEEN_SIGNS.split(data)) > DOTS:
+            raise InvalidFileError(f"a key of more than {DOTS} parts")
+        found = typed(tomllib.loads(data.decode("utf-8")), dict[str, Any])
     except OSError as problem:
         raise ConfigError(f"cannot read {path}: {problem.strerror}; give a TOML file of settings.") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{path} is not TOML ({problem}); write lines such as `layers = 3`.") from problem
+    except RecursionError as problem:
+        raise ConfigError(f"{path} is nested too deep; write lines such as `layers = 3`.") from problem
+    except ValueError as problem:  # of the path, the encoding, the syntax or a value
+        raise ConfigError(f"{path} is not TOML ({shortened(problem)}); write lines such as `layers = 3`.") from problem
+    for name in ("model", "preset"):
+        if not isinstance(found.get(name, ""), str):
+            raise ConfigError(f"{name} of {path} is {shortened(repr(found[name]))}, expected text in quotation marks.")
+    return found
+
+
+def shortened(text: object) -> str:
+    """The beginning of a text that may be long, for a message."""
+    shown = str(text)
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
 
 
 def parse_settings(words: Iterable[str]) -> dict[str, Any]:
@@ -120,7 +146,9 @@ def parse_settings(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"setting {word!r} has no key and value; write it as key=value, such as layers=3.")
+            raise ConfigError(
+                f"setting {shortened(repr(word))} has no key and value; write it as key=value, such as layers=3."
+            )
         settings[key.strip()] = _literal(value.strip())
     return settings
 
@@ -132,7 +160,7 @@ def _literal(text: str) -> Any:
     for number in (int, float):  # before TOML, which refuses .5 and 1.
         with contextlib.suppress(ValueError):
             return number(text)
-    with contextlib.suppress(tomllib.TOMLDecodeError):
+    with contextlib.suppress(ValueError, RecursionError):
         return tomllib.loads(f"value = {text}")["value"]
     return text
 
@@ -142,8 +170,8 @@ def refuse_unknown(settings: Iterable[str], known: Iterable[str], whose: str) ->
     names = sorted(known)
     for key in settings:
         if key not in names:
-            hint = did_you_mean(key, names) or f"; it has {', '.join(names) or 'none'}."
-            raise ConfigError(f"{whose} has no setting {key!r}{hint}")
+            hint = did_you_mean(key[:SHOWN], names) or f"; it has {', '.join(names) or 'none'}."
+            raise ConfigError(f"{whose} has no setting {shortened(repr(key))}{hint}")
 
 
 def configure(defaults: C, settings: Mapping[str, Any], whose: str) -> C:
@@ -156,24 +184,31 @@ def configure(defaults: C, settings: Mapping[str, Any], whose: str) -> C:
 
 def _typed(kind: type, settings: Mapping[str, Any], whose: str) -> dict[str, Any]:
     """The settings, each of the type that its field has."""
+    hints = get_type_hints(kind)
     try:
         from pydantic import TypeAdapter, ValidationError
-    except ImportError:  # a training machine may have torch and little else: the dataclass still checks its ranges
-        return dict(settings)
-    hints = get_type_hints(kind)
-    typed = {}
+    except ImportError:  # a training machine may have torch and little else
+        return {key: _plainly_typed(value, hints[key], f"{key} of {whose}", key) for key, value in settings.items()}
+    found = {}
     for key, value in settings.items():
         try:
             # Strict: what comes from TOML or key=value has its type already; "3" for 3 or true for 1 is a slip.
-            typed[key] = TypeAdapter(hints[key]).validate_python(value, strict=True)
+            found[key] = TypeAdapter(hints[key]).validate_python(value, strict=True)
         except ValidationError as problem:
             # A union complains once for each of its members.
             kinds = [str(error["msg"]).removeprefix("Input should be ") for error in problem.errors()]
             expected = " or ".join(dict.fromkeys(kinds)).replace("a valid ", "")
             raise ConfigError(
-                f"{key} of {whose} is {value!r}, expected {expected}; change it with --set {key}=…"
+                f"{key} of {whose} is {shortened(repr(value))}, expected {expected}; change it with --set {key}=…"
             ) from None
-    return typed
+    return found
+
+
+def _plainly_typed(value: Any, hint: Any, what: str, key: str) -> Any:
+    try:
+        return typed(value, hint)
+    except InvalidFileError as problem:
+        raise ConfigError(f"{what} is {str(problem).removeprefix('it is ')}; change it with --set {key}=…") from None
 
 
 def require_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
@@ -184,12 +219,12 @@ def require_range(name: str, value: float, low: float, high: float, *, open_low:
             if high < float("inf")
             else (f"a number {'above' if open_low else 'from'} {low:g}{'' if open_low else ' on'}")
         )
-        raise ConfigError(f"{name} is {value!r}, expected {span}; change it with --set {name}=…")
+        raise ConfigError(f"{name} is {shortened(repr(value))}, expected {span}; change it with --set {name}=…")
 
 
 def require_one_of(name: str, value: str, known: Iterable[str]) -> None:
     """Refuse a word that is not among the known ones, and offer the nearest."""
     words = list(known)
     if value not in words:
-        hint = did_you_mean(str(value), words) or f"; change it with --set {name}={words[0]}"
-        raise ConfigError(f"{name} is {value!r}, expected {' or '.join(words)}{hint}")
+        hint = did_you_mean(str(value)[:SHOWN], words) or f"; change it with --set {name}={words[0]}"
+        raise ConfigError(f"{name} is {shortened(repr(value))}, expected {' or '.join(words)}{hint}")

@@ -208,7 +208,7 @@ def test_a_line_that_is_no_finished_cell_is_named(small: Place, kind: str, lacki
     small.store.path("first").write_text(text)
     number = len(rest) + 1
     with pytest.raises(
-        ArtifactError, match=rf"line {number} of .*first\.jsonl is no finished cell \(it has no '{lacking}'\)"
+        ArtifactError, match=rf"line {number} of .*first\.jsonl is no finished cell \({lacking} is missing\)"
     ):
         small.store.lines("first")
 
@@ -226,7 +226,8 @@ def test_what_cannot_be_read_or_written_is_one_sentence(tmp_path: Path, monkeypa
         Store(Path("/dev/full")).append("first", {"key": "a"})
     (tmp_path / "first.jsonl").mkdir()
     with pytest.raises(
-        DataError, match=r"cannot read .*first\.jsonl: Is a directory; see that it is a file you may read"
+        DataError,
+        match=r"cannot read .*first\.jsonl: first\.jsonl is not a regular file; see that it is a file you may read",
     ):
         Store(tmp_path).lines("first")
 

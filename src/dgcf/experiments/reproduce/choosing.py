@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from dgcf.errors import ArtifactError
 from dgcf.experiments.best import write_settings
 from dgcf.experiments.reproduce.plan import Book, Cell, decided_file
 from dgcf.experiments.reproduce.sources import Source
@@ -40,7 +41,12 @@ class Candidate:
         found = [line["validation"] for line in self.lines]
         if not self.recorded or not all(found):
             return None
-        return statistics.fmean(one[self.recipe.train.metric] for one in found)
+        metric = self.recipe.train.metric
+        if lacking := [line["key"] for line in self.lines if metric not in line["validation"]]:
+            raise ArtifactError(
+                f"the result {lacking[0]} has no validation {metric}; delete its line, and try it again."
+            )
+        return statistics.fmean(one[metric] for one in found)
 
     @property
     def epochs(self) -> list[int]:

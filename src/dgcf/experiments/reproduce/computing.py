@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dgcf.data.dataset import Dataset
 from dgcf.data.statistics import statistics as count
+from dgcf.errors import ArtifactError
 from dgcf.evaluate.bootstrap import bootstrap_intervals
 from dgcf.evaluate.significance import effect_size, sign_flip_test, t_test, users_and_seeds_test
 from dgcf.experiments.reproduce.measuring import METRICS
@@ -106,6 +107,11 @@ def comparison_of(cell: Cell, store: Store) -> dict[str, Any] | None:
     found: dict[str, Any] = {"seeds": [len(side) for side in kept]}
     for metric in METRICS:
         name = f"train {metric}"
+        if len({len(one.get(name, ())) for side in kept for one in side if one is not None} | {0}) != 2:
+            raise ArtifactError(
+                f"the values of users that {cell.key} compares lack {name!r} or are not of the same users; "
+                f"delete them from {store.folder}, and train again."
+            )
         first, second = (np.stack([one[name] for one in side if one is not None]).astype(np.float64) for side in kept)
         found[metric] = paired(first, second)
     return found

@@ -6,13 +6,14 @@ Nothing is computed here: what is not recorded is shown as missing, and named.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 
 from dgcf.config import read_toml
-from dgcf.errors import DataError
+from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.chart import refuse_without_matplotlib
 from dgcf.experiments.report import latex_table, latex_text, markdown_table, markdown_text
 from dgcf.experiments.reproduce import figures, tables
@@ -65,7 +66,19 @@ class Page:
     @cached_property
     def chapter(self) -> Chapter:
         """Its own, or that of any experiment."""
-        return CHAPTERS.get(self.name, tables.general)(self.view)
+        with self._explained():
+            return CHAPTERS.get(self.name, tables.general)(self.view)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What was computed is of many shapes; whatever does not have its own is said of the file."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as problem:
+            raise ArtifactError(
+                f"results of {self.name} do not have the expected fields ({type(problem).__name__}: {problem}); "
+                "restore their file from a copy, or compute them again."
+            ) from problem
 
     @property
     def pictured(self) -> bool:
@@ -80,7 +93,9 @@ class Page:
         text = f"# {self.view.experiment.title}\n\n{self.block('')}"
         found = {f"{self.name}.md": text.encode(), f"{self.name}.tex": self.latex().encode()}
         if self.pictured:
-            found |= {f"{self.name}.{form}": content for form, content in drawn(self.chapter).items()}
+            with self._explained():
+                pictures = drawn(self.chapter)
+            found |= {f"{self.name}.{form}": content for form, content in pictures.items()}
         return found
 
     def block(self, folder: str) -> str:

@@ -348,8 +348,8 @@ def told(line: Mapping[str, Any], origin: str = "") -> str:
         test = line["test"]["train"]
         words.append(f"recall@20 {test['recall@20']:.4f}  ndcg@20 {test['ndcg@20']:.4f}  epoch {line['best_epoch']}")
     if line["kind"] == "trial" and line["validation"]:
-        metric = line["settings"].get("metric", METRICS[0])
-        words.append(f"validation {metric} {line['validation'][metric]:.4f}  epoch {line['best_epoch']}")
+        metric = (line.get("settings") or {}).get("metric", METRICS[0])
+        words.append(f"validation {metric} {line['validation'].get(metric, 0.0):.4f}  epoch {line['best_epoch']}")
     return "  ".join([*words, f"taken over from {origin}" if origin else f"{line['seconds']:.1f} s"])
 
 

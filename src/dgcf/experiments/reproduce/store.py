@@ -11,10 +11,12 @@ import errno
 import hashlib
 import json
 import os
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +24,57 @@ from numpy.typing import NDArray
 from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.reproduce.plan import Cell
 from dgcf.files import claimed, locked, whole_file
+from dgcf.stored import InvalidFileError, decode_json, decode_npy, open_member, read_member, typed
 
 Line = dict[str, Any]
 USERS = "users"
 CLAIMS = ".claims"
 TRAINED = ("trial", "trained")
 """The kinds that are trained, in the order of work."""
-COMMON = ("experiment", "key", "kind", "fingerprint", "data", "seconds", "hardware")
-OWN = {"trial": ("validation",), "trained": ("test", "validation", "epochs", "best_epoch", "seed")}
-"""What a line must have beside that: if it is not trained, what was computed."""
+MOST_BYTES = 2**28
+"""The largest file of results, and the most that values of users take."""
+
+
+class Finished(TypedDict):
+    """What every line has."""
+
+    experiment: str
+    key: str
+    kind: str
+    fingerprint: str
+    data: dict[str, Any]
+    seconds: float
+    hardware: dict[str, Any]
+    measures: NotRequired[dict[str, Any] | None]
+
+
+Means = TypedDict("Means", {"recall@20": float, "ndcg@20": float})
+Tests = TypedDict("Tests", {"train": Means, "train+validation": NotRequired[Means]})
+
+
+class Tried(Finished):
+    """The line of a trial; one that could not be trained has no validation."""
+
+    settings: NotRequired[dict[str, Any] | None]
+    validation: dict[str, float] | None
+    best_epoch: NotRequired[int | None]
+
+
+class Trained(Tried):
+    """The line of a training."""
+
+    test: Tests
+    epochs: int
+    seed: int
+
+
+class Computed(Finished):
+    """The line of what is computed without training."""
+
+    computed: dict[str, Any]
+
+
+KINDS: dict[str, type[Finished]] = {"trial": Tried, "trained": Trained}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -78,12 +122,9 @@ class Store:
     def lines(self, experiment: str) -> list[Line]:
         """The finished cells of an experiment, in the order in which they were finished."""
         path = self.path(experiment)
-        if not path.exists():
+        if not os.path.lexists(path):
             return []
-        try:
-            content = path.read_bytes()
-        except OSError as problem:
-            raise DataError(f"cannot read {path}: {problem.strerror}; see that it is a file you may read.") from problem
+        content = self._content(path)
         whole = content[: _whole_bytes(content)].removesuffix(b"\n")
         found = []
         for number, text in enumerate(whole.split(b"\n") if whole else [], start=1):
@@ -94,6 +135,13 @@ class Store:
                     f"line {number} of {path} is no finished cell ({problem}); restore it from a copy, or delete it."
                 ) from problem
         return found
+
+    def _content(self, path: Path) -> bytes:
+        try:
+            return read_member(path, MOST_BYTES)
+        except (OSError, InvalidFileError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else problem
+            raise DataError(f"cannot read {path}: {reason}; see that it is a file you may read.") from problem
 
     def index(self, experiments: Iterable[str]) -> Index:
         """All finished cells of these experiments, to look among."""
@@ -111,13 +159,15 @@ class Store:
         path = self.path(experiment)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with locked(self.folder), path.open("ab+") as file:
-                content = path.read_bytes()
+            with locked(self.folder), open_member(path, "ab") as file:
+                content = self._content(path)
                 end = _whole_bytes(content)
                 file.truncate(end)
                 file.write(b"\n" * _lacks_newline(content[:end]) + text)
                 file.flush()
                 os.fsync(file.fileno())
+        except InvalidFileError as problem:
+            raise DataError(f"cannot write {path}: {problem}; choose another folder for results.") from problem
         except OSError as problem:
             advice = "free some space" if problem.errno in FULL else "see that you may write there"
             raise DataError(f"cannot write {path}: {problem.strerror}; {advice}, then go on.") from problem
@@ -152,8 +202,12 @@ class Store:
         path = self._users(fingerprint)
         if not path.exists():
             return None
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+        try:
+            return _arrays(path)
+        except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as problem:
+            raise ArtifactError(
+                f"{path} does not hold the values of users ({problem}); restore it from a copy, or delete it."
+            ) from problem
 
     def _users(self, fingerprint: str) -> Path:
         return self.folder / USERS / f"{fingerprint}.npz"
@@ -171,14 +225,30 @@ def _claim(cell: Cell) -> str:
     return f"{together(cell)}-{cell.seed}"
 
 
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an ``.npz`` file: one number for each user, as many in each; no claimed size takes memory."""
+    found: dict[str, NDArray[Any]] = {}
+    with open_member(path) as file, zipfile.ZipFile(file) as members:
+        if sum(member.file_size for member in members.infolist()) > MOST_BYTES:
+            raise InvalidFileError(f"more than {MOST_BYTES:,} bytes")
+        for member in members.infolist():
+            name, data = member.filename.removesuffix(".npy"), members.read(member)
+            found[name] = decode_npy(data, "<i4" if name == "user_idx" else "<f4", name)
+    if len({len(values) for values in found.values()}) != 1 or not all(map(_finite, found.values())):
+        raise InvalidFileError("its arrays are of several lengths, or not of finite numbers")
+    return found
+
+
+def _finite(values: NDArray[Any]) -> bool:
+    return bool(np.isfinite(values).all())
+
+
 def _line(text: bytes) -> Line:
     """A finished cell as it was written; a ValueError says what it lacks."""
-    line = json.loads(text)
-    if not isinstance(line, dict):
-        raise ValueError("it is no object")
-    own = OWN.get(str(line.get("kind")), ("computed",))
-    if lacking := [name for name in (*COMMON, *own) if name not in line]:
-        raise ValueError(f"it has no {lacking[0]!r}")
+    line = decode_json(text, dict[str, Any])
+    typed(line, KINDS.get(str(line.get("kind")), Computed))
+    if line.get("validation") and type(line.get("best_epoch")) is not int:
+        raise InvalidFileError("best_epoch is missing")
     return line
 
 
