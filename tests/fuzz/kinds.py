@@ -21,11 +21,14 @@ from dgcf.data import Dataset, Pairs, Vocabulary
 from dgcf.data.synthetic import planted
 from dgcf.errors import DgcfError
 from dgcf.evaluate.validation import validator
+from dgcf.experiments.search import Search, search_for
+from dgcf.experiments.tune import Watcher, tune
 from dgcf.recommend import Recommender
 from dgcf.stored import chained, file_entry, seal
 from dgcf.train import Observer, Run, resolve, train
 from dgcf.train import load as load_run
 from dgcf.train.checkpoint import _digest
+from dgcf.train.observer import EpochReport
 from tests.fuzz.mutations import tensors_of
 
 SETTINGS = {"dim": 4, "layers": 2, "epochs": 4, "evaluate_every": 1, "patience": 0, "batch_size": 256}
@@ -247,4 +250,62 @@ def make_runs(base: Path) -> list[Kind]:
     return [Kind("run", runs, partial(use_run, films), reseal_run)]
 
 
-MAKERS = {"artifact": make_artifacts, "dataset": make_datasets, "run": make_runs}
+# -- studies ----------------------------------------------------------------------------------------------------------
+
+TRIALS = 3
+
+
+class StopTrial(Watcher):
+    """Ends tuning as Ctrl-C does, in the last trial."""
+
+    def epoch_ended(self, trial: int, report: EpochReport) -> None:
+        if trial == TRIALS - 1 and report.epoch == 2:
+            raise KeyboardInterrupt
+
+
+def search_at(dataset: Dataset, path: Path) -> Search:
+    """The search of a folder, whose name ends with its seed."""
+    settings = {"epochs": 3, "batch_size": 256, "evaluate_every": 1, "min_epochs": 1}
+    return search_for(dataset, "bpr-mf", preset="plain", settings=settings, seed=int(path.name[-1]), out=path)
+
+
+def use_study(dataset: Dataset, path: Path, thorough: bool) -> str:
+    """Read the trials of a study and (``thorough``) train what is left of it."""
+    search = search_at(dataset, path)
+    study = search.open()
+    rows, importance = study.rows(), study.importance()
+    if thorough:
+        rows = tune(search, trials=TRIALS, device="cpu", save_every=0).rows
+    return repr(
+        [(row.trial, row.state, row.value, row.epoch, sorted(row.settings.items())) for row in rows] + [importance]
+    )
+
+
+def reseal_study(folder: Path) -> None:
+    for run in folder.glob("trials/**/run.json"):
+        reseal_run(run.parent)
+    reseal_json(folder / "study.json")
+    check, text = "", ""
+    for line in (folder / "journal.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        event.pop("check", None)
+        if event.get("event") == "study":
+            event["study"] = json.loads((folder / "study.json").read_bytes())["sha256"]
+        made, check = chained(event, check)
+        text += made
+    (folder / "journal.jsonl").write_text(text)
+
+
+def make_studies(base: Path) -> list[Kind]:
+    """Finished and interrupted studies of two seeds."""
+    films = planted(n_users=24, n_items=20)
+    studies = []
+    for name in ("whole-0", "whole-1", "stopped-0", "stopped-1"):
+        watcher = StopTrial() if name.startswith("stopped") else None
+        with contextlib.suppress(KeyboardInterrupt):
+            tune(search_at(films, base / name), trials=TRIALS, device="cpu", save_every=0, watcher=watcher)
+        studies.append(base / name)
+    return [Kind("study", studies, partial(use_study, films), reseal_study)]
+
+
+MAKERS = {"artifact": make_artifacts, "dataset": make_datasets, "run": make_runs, "study": make_studies}
