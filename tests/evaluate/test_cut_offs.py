@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,11 @@ def test_validation_at_a_cut_off_beyond_the_items_is_refused() -> None:
 def test_ranking_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: 1000)
     films = planted(n_users=200, n_items=2000)
-    Evaluator(films, ks=(20,))
+    n_users = len(Evaluator(films, ks=(20, 1000)).user_idx)
     with pytest.raises(
-        NotEnoughMemoryError, match=r"ranking 1,500 items for \d+ users needs about .*; give a smaller k"
-    ):
+        NotEnoughMemoryError, match=rf"ranking 1,500 items for {n_users} users needs about .*; give a smaller k"
+    ) as refusal:
         Evaluator(films, ks=(1500,))
+    needed = re.search(r"about ([\d.]+) MB", str(refusal.value))
+    assert needed is not None
+    assert float(needed[1]) * 1e6 >= n_users * 1500 * (8 + 4 + 1), "less than an item, a score and a hit for each rank"
