@@ -116,7 +116,7 @@ def _in_words(hint: Any) -> str:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The settings of a TOML file of at most 1 MiB; ``model`` and ``preset`` are text where it names them."""
+    """The settings of a TOML file of at most 1 MiB; ``model`` and ``preset`` are names where it has them."""
     try:
         data = read_member(Path(os.path.realpath(path, strict=True)), SETTINGS_BYTES)
         if max(part.count(b".") for part in _BETWEEN_SIGNS.split(data)) > DOTS:
@@ -130,7 +130,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML ({shortened(problem)}); write lines such as `layers = 3`.") from problem
     for name in ("model", "preset"):
         if not isinstance(found.get(name, ""), str):
-            raise ConfigError(f"{name} of {path} is {shortened(repr(found[name]))}, expected text in quotation marks.")
+            raise ConfigError(f"{name} in {path} is {shortened(repr(found[name]))}, expected a name in quotes.")
     return found
 
 

@@ -69,8 +69,8 @@ def test_settings_come_from_a_regular_file_or_a_link_to_one(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("model = 3", "model of"),
-        ("preset = ['paper']", "preset of"),
+        ("model = 3", "model in"),
+        ("preset = ['paper']", "preset in"),
         ("self = 1", "has no setting 'self'"),
         ("seed = 1", "has no setting 'seed'"),
         ("settings = {layers = 3}", "has no setting 'settings'"),
