@@ -18,6 +18,7 @@ import pytest
 from dgcf.errors import DataError
 from dgcf.recommend import Recommender, artifact
 from dgcf.recommend.batch import Batch
+from dgcf.recommend.chunks import sweep_chunks
 from dgcf.recommend.export import export
 from dgcf.recommend.ranking import NumpyRanker
 
@@ -199,6 +200,7 @@ import os, signal, sys
 from pathlib import Path
 from dgcf.recommend import load
 from dgcf.recommend.batch import Batch
+from dgcf.recommend.chunks import sweep_chunks
 left = int(sys.argv[3])
 def counting(call):
     def counted(*arguments, **named):
@@ -282,3 +284,16 @@ def test_an_index_is_never_beside_the_ids_of_another(
     assert ids.read_text() == "mine"
     export(fitted.snapshot, target, overwrite=True)
     assert json.loads(ids.read_text()) == list(fitted.snapshot.items)
+
+
+def test_chunks_of_a_finished_job_go_and_those_of_an_unfinished_one_stay(tmp_path: Path) -> None:
+    """A kill after the target was in place leaves the chunks behind; one in the middle of --overwrite does, too."""
+    target, folder = tmp_path / "o.csv", tmp_path / ".o.csv.chunks"
+    for younger, kept in ((False, False), (True, True)):
+        folder.mkdir()
+        (folder / "job.json").write_text('{"kind": "dgcf chunks", "job": "' + "0" * 64 + '"}')
+        (folder / "chunks.jsonl").write_text("")
+        target.write_text("whole")
+        os.utime(folder / "chunks.jsonl", (2e9, 2e9) if younger else (1e9, 1e9))
+        sweep_chunks(target)
+        assert folder.exists() == kept

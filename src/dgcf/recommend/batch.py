@@ -23,7 +23,7 @@ from dgcf.data.sql import path_literal
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import whole_file
-from dgcf.recommend.chunks import Chunks, chunks_beside
+from dgcf.recommend.chunks import Chunks, chunks_beside, sweep_chunks
 from dgcf.recommend.ranking import Ranked, Ranker, catalogue_of, queries_of, rank
 from dgcf.recommend.snapshot import Embedded, Indices, Snapshot
 
@@ -72,6 +72,7 @@ class Batch:
             near = did_you_mean(target.suffix, FORMATS)
             raise ConfigError(f"{target.name} does not say a format, expected one of {', '.join(FORMATS)}{near or '.'}")
         if target.is_dir() or (target.exists() and not overwrite):
+            sweep_chunks(target)
             raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite).")
         if self.k < 1:
             raise ConfigError(f"k is {self.k}; give a whole number from 1 on.")

@@ -66,6 +66,20 @@ def chunks_beside(target: Path, job: str) -> Iterator[Chunks]:
         ) from problem
 
 
+def sweep_chunks(target: Path) -> None:
+    """Delete chunks that a process left which was killed after its target was in place; younger ones stay."""
+    folder = target.with_name(f".{target.name}.chunks")
+    with contextlib.suppress(OSError, InvalidFileError, DataError):
+        if not folder.is_dir() or folder.is_symlink():
+            return
+        with sole_use(folder, target):
+            _job_of(folder)  # refuses a folder that is not ours
+            record = folder / RECORD
+            if not record.exists() or record.stat().st_mtime_ns <= target.stat().st_mtime_ns:
+                _clear(folder)
+                folder.rmdir()
+
+
 class Chunks(dict[int, Chunk]):
     """The intact chunks of a folder, by their first user."""
 
