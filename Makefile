@@ -20,7 +20,7 @@ demo: .venv/installed
 	$(BIN)/python -m dgcf.demo
 
 test: .venv/installed
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m 'slow or not slow'
