@@ -26,7 +26,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 @contextlib.contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
     """Yield a path to write to; on success it becomes ``target`` in one step, on failure nothing is left."""
-    with _explained(target):
+    with explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target)
         with _held(lambda: _new_file(target)) as beside:
@@ -50,7 +50,7 @@ def whole_folder(target: Path, *, overwrite: bool = False, also: Collection[str]
     """
     recover_folder(target)
     _refuse_existing(target, overwrite)
-    with _explained(target):
+    with explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target)
         with _held(lambda: _new_folder(target, ".part")) as beside:
@@ -107,7 +107,7 @@ def exchange(one: Path, other: Path) -> bool:
 def recover_folder(target: Path) -> None:
     """Put back a folder whose replacement was killed between two renames."""
     if target.parent.is_dir() and not target.exists() and _beside(target, ".old"):
-        with _explained(target), locked(target.parent):
+        with explained(target), locked(target.parent):
             for old in _beside(target, ".old"):
                 if not target.exists() and any(old.iterdir()):
                     old.rename(target)
@@ -211,7 +211,7 @@ def claimed(path: Path) -> Iterator[bool]:
     if fcntl is None:
         yield True
         return
-    with _explained(path):
+    with explained(path):
         handle = _opened(path)
     got = False
     try:
@@ -257,7 +257,7 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-_ADVICE = {
+ADVICE = {
     errno.ENOSPC: "free some space or choose another disk",
     errno.EDQUOT: "free some space or choose another disk",
     errno.EFBIG: "free some space or choose another disk",
@@ -269,7 +269,7 @@ _ADVICE = {
 
 
 @contextlib.contextmanager
-def _explained(target: Path) -> Iterator[None]:
+def explained(target: Path) -> Iterator[None]:
     """Turn the operating system's refusals into one sentence."""
     try:
         yield
@@ -278,7 +278,7 @@ def _explained(target: Path) -> Iterator[None]:
         if number is None and "requested" in str(problem):
             number = errno.ENOSPC  # NumPy says "n requested and m written", without a number, when the disk is full
         reason = os.strerror(number) if number else str(problem) or type(problem).__name__
-        advice = _ADVICE.get(number or 0, "choose another place")
+        advice = ADVICE.get(number or 0, "choose another place")
         raise DataError(f"cannot write {target}: {reason}; {advice}.") from problem
 
 

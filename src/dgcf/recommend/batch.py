@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.data.sql import path_literal
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.files import whole_file
+from dgcf.files import ADVICE, explained, whole_file
 from dgcf.recommend.chunks import Chunks, chunks_beside, sweep_chunks
 from dgcf.recommend.ranking import Ranked, Ranker, catalogue_of, queries_of, rank
 from dgcf.recommend.snapshot import Embedded, Indices, Snapshot
@@ -152,7 +153,9 @@ def table_engine(target: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             engine.execute(f"SET memory_limit = '{_MEMORY}'; SET preserve_insertion_order = true; SET threads = 2")
             yield engine
     except duckdb.Error as problem:
+        number = next((number for number in ADVICE if os.strerror(number) in str(problem)), None)
+        if number is not None:
+            with explained(target):
+                raise OSError(number, os.strerror(number)) from problem
         reason = str(problem).strip().splitlines()[0][:200]
-        full = any(sign in reason for sign in ("No space left", "File too large", "Disk quota"))
-        advice = "free some space or choose another disk" if full else "choose another place"
-        raise DataError(f"cannot write {target}: {reason}; {advice}.") from problem
+        raise DataError(f"cannot write {target}: {reason}; choose another place.") from problem

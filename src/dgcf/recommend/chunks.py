@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, cast
 
 from dgcf.errors import DataError
-from dgcf.files import sole_use, whole_file
+from dgcf.files import explained, sole_use, whole_file
 from dgcf.recommend.container import hash_of
 from dgcf.stored import InvalidFileError, Sha256, Whole, chained, decode_json, open_member, read_chain, read_member
 
@@ -60,10 +60,9 @@ def chunks_beside(target: Path, job: str) -> Iterator[Chunks]:
             f"{folder} is in the way and is not known to hold chunks of an earlier try ({problem}); move it away, or "
             "choose another --out."
         ) from problem
-    except OSError as problem:
-        raise DataError(
-            f"cannot write {target}: {problem.strerror or problem}; free some space or choose another place."
-        ) from problem
+    except OSError:
+        with explained(target):
+            raise
 
 
 def sweep_chunks(target: Path) -> None:
