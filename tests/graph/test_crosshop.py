@@ -90,6 +90,64 @@ def test_a_sieve_is_offered_the_whole_triangle_unless_told_otherwise(R: csr_arra
     assert sorted(everything.entries().values) == sorted(expected[expected > 0])
 
 
+@given(interactions(), st.sampled_from([0.0, 0.3, "auto"]), st.integers(1, 60))
+@example(csr_array(np.ones((2, 5))), 0.0, 1)
+def test_progress_rises_to_the_number_of_nodes(R: csr_array, epsilon: float | str, block_work: int) -> None:
+    steps: list[tuple[float, float | None]] = []
+    cross_hop(R, epsilon, block_work=block_work, progress=lambda *step: steps.append(step))
+    done = [part for part, _ in steps]
+    assert done == sorted(set(done))
+    assert done[0] >= 1
+    assert steps[-1] == (sum(R.shape), sum(R.shape))
+    assert {whole for _, whole in steps} == {sum(R.shape)}
+
+
+@pytest.mark.parametrize("epsilon", [0.0, "auto"])
+def test_less_work_at_once_takes_more_blocks(clustered: csr_array, epsilon: float | str) -> None:
+    clustered = interaction_matrix(clustered)
+    blocks: dict[int | None, list[float]] = {1000: [], None: []}
+    for block_work, done in blocks.items():
+        cross_hop(clustered, epsilon, block_work=block_work, progress=lambda part, _, done=done: done.append(part))
+    assert len(blocks[1000]) > len(blocks[None])
+
+
+@given(interactions(), EPSILONS, st.integers(1, 60))
+def test_pairs_are_refused_where_they_are_more_than_can_be_kept(R: csr_array, epsilon: float, most: int) -> None:
+    expected = dense_cross(R) > epsilon
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dgcf.graph.crosshop.MOST_EDGES", 2 * most)
+        if np.triu(expected).sum() > most:
+            with pytest.raises(ConfigError, match=r"keeps more than .*; raise it, or let it be found"):
+                cross_hop(R, epsilon)
+        else:
+            assert cross_hop(R, epsilon).edges == expected.sum()
+
+
+@pytest.mark.parametrize(
+    ("most", "epsilon", "sentence"),
+    [
+        (143, 0.0, "epsilon 0 keeps more than 144 cross-hop edges, because one node has 12 neighbours"),
+        (143, 0.083, "epsilon 0.083 keeps more than 144 cross-hop edges, because one node has 12 neighbours"),
+        (144, 0.0, "epsilon 0 keeps more than 72 pairs of nodes"),
+        (143, 1 / 12, None),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_pairs_of_one_nodes_neighbours_are_counted_before_they_are_formed(
+    most: int, epsilon: float, sentence: str | None, turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node has 12 neighbours, whose pairs have the value 1/12; another has 3; the last of each side has none."""
+    pairs = np.zeros((3, 16))
+    pairs[0, 12:15] = pairs[1, :12] = 1.0
+    monkeypatch.setattr("dgcf.graph.crosshop.MOST_EDGES", most)
+    R = csr_array(pairs.T if turned else pairs)
+    if sentence is None:
+        assert cross_hop(R, epsilon).edges == 1 + 1 + 9  # each node with itself, and the three
+    else:
+        with pytest.raises(ConfigError, match=sentence):
+            cross_hop(R, epsilon)
+
+
 @pytest.mark.parametrize("block_work", [1, 1000, None])
 @pytest.mark.parametrize("epsilon", [0.0, 0.002, 0.005, 0.02, 0.1, "auto"])
 def test_hubs_left_out_of_the_product_change_nothing(

@@ -142,6 +142,10 @@ def prefixed(content: bytearray, start: int, second: int) -> None:
     content[:0] = b"#!/bin/sh\n"
 
 
+def appended(content: bytearray, start: int, second: int) -> None:
+    content += b'{"a": 1}\n'
+
+
 def comment(content: bytearray, start: int, second: int) -> None:
     content[-2:] = b"\2\0hi"
 
@@ -151,7 +155,7 @@ def gap(content: bytearray, start: int, second: int) -> None:
     content[-6:-2] = (start + 4).to_bytes(4, "little")
 
 
-@pytest.mark.parametrize("change", [overlap, encrypt, descriptor, beyond, unequal, prefixed, comment, gap])
+@pytest.mark.parametrize("change", [overlap, encrypt, descriptor, beyond, unequal, prefixed, appended, comment, gap])
 def test_a_directory_that_does_not_fit_the_file_is_refused(
     tmp_path: Path, members: dict[str, bytes], change: Callable[[bytearray, int, int], None]
 ) -> None:

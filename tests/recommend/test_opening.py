@@ -63,6 +63,18 @@ def test_other_weights_or_a_damaged_file_make_it_anew(run: Path, tmp_path: Path)
     assert not np.array_equal(again.snapshot.user_rows, first.snapshot.user_rows)
 
 
+@pytest.mark.parametrize("content", [b"\0" * 500, b"[]", b""], ids=["zeroes", "list", "empty"])
+def test_a_damaged_description_is_refused_although_the_recommender_is_there(
+    run: Path, content: bytes, tmp_path: Path
+) -> None:
+    mine = tmp_path / "run"
+    shutil.copytree(run, mine)
+    dgcf.load(mine)
+    (mine / "run.json").write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"run\.json is damaged"):
+        dgcf.load(mine)
+
+
 def test_a_folder_that_cannot_be_written_to_still_recommends(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,9 @@ def test_weights_of_another_run_are_refused(
     with pytest.raises(ArtifactError, match=f"{name} is of another run: its {what} is not that of run.json"):
         load(Run.open(tmp_path / "run"), dataset)
     if name == "best.safetensors":  # the last state has the best weights, too
-        fit(dataset, Run.open(tmp_path / "run"))
+        mended = Run.open(tmp_path / "run")
+        fit(dataset, mended)
+        assert mended.repaired
         assert hashes(tmp_path / "run") == hashes(finished)
 
 

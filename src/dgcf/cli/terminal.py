@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -21,7 +22,6 @@ from typer.core import TyperGroup
 
 from dgcf.cli.failures import INTERRUPTED, WRONG_CALL, Failure, failure_of, stop_on_signals
 from dgcf.cli.streams import ResultNotWrittenError, secure_streams
-from dgcf.stored import UncheckedWarning
 from dgcf.text import printable, printable_json, printable_line
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
@@ -119,27 +119,20 @@ def run(app: typer.Typer) -> None:
     """Run the command line; whatever the user can mend is one sentence and a non-zero exit, never a traceback."""
     secure_streams()
     stop_on_signals()
-    show_unchecked()
+    show_warnings()
     command = typer.main.get_command(app)
     try:
         code = command.main(standalone_mode=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as problem:  # before the verb began, or after its end
         code = report(problem, command, sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the outcome is known: a late Ctrl-C changes nothing
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def show_unchecked() -> None:
-    """Print a warning about files without checksums as one line, without the place in the code."""
-    show = warnings.showwarning
-
-    def show_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        if issubclass(category, UncheckedWarning):
-            warn(str(message))
-        else:
-            show(message, category, *place, **more)
-
-    warnings.showwarning = show_line
+def show_warnings() -> None:
+    """Print what Python's warnings say as one line, without the place in the code."""
+    warnings.showwarning = lambda message, *place, **more: warn(str(message))
 
 
 def report(problem: BaseException, command: Any, given: Sequence[str]) -> int:

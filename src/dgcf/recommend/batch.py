@@ -72,7 +72,9 @@ class Batch:
         if kind is None:
             near = did_you_mean(target.suffix, FORMATS)
             raise ConfigError(f"{target.name} does not say a format, expected one of {', '.join(FORMATS)}{near or '.'}")
-        if target.is_dir() or (target.exists() and not overwrite):
+        if target.is_dir():
+            raise DataError(f"{target} is a folder, expected the name of a file to write; choose another name.")
+        if target.exists() and not overwrite:
             sweep_chunks(target)
             raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite).")
         if self.k < 1:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, TypedDict
 
-from dgcf.errors import ArtifactError
+from dgcf.errors import ArtifactError, DataError
 from dgcf.files import whole_file, whole_folder
 from dgcf.recommend import signing
 from dgcf.stored import FileEntry, InvalidFileError, decode_json, file_entry, is_sealed, open_member, seal, typed
@@ -31,6 +31,7 @@ SUFFIX = ".dgcf"
 DESCRIPTION_BYTES = _PART_BYTES = 2**20
 _DIRECTORY_BYTES = 2**17  # more than a ZIP's longest comment, which zipfile looks for
 _LOCAL_HEADER = struct.Struct("<4s22x2H")  # its signature, and the lengths of name and extra field
+_END = struct.Struct("<4s4H2IH")  # of the directory
 # What reading a damaged file may raise, whichever byte it is; an InvalidFileError is a ValueError.
 DAMAGE = (ValueError, EOFError, OverflowError, NotImplementedError, struct.error, zipfile.BadZipFile)
 
@@ -62,7 +63,7 @@ def write(
     whole = {MANIFEST: manifest, **signature, **members}
     if path.suffix.lower() == SUFFIX:
         if path.exists() and not overwrite:
-            raise ArtifactError(
+            raise DataError(
                 f"{path} exists already; choose another name, or overwrite it (--overwrite, overwrite=True)."
             )
         with whole_file(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
@@ -186,7 +187,11 @@ class Container:
                 start = end + _LOCAL_HEADER.size + sum(lengths)
                 end = start + info.file_size
                 places[info.filename] = (start, info.file_size)
-            if end != archive.start_dir or archive.comment:
+            file.seek(-_END.size, os.SEEK_END)
+            signature, *_, size, begin, comment = _END.unpack(file.read(_END.size))
+            # Beyond 4 GiB both are all ones, and the numbers lie in a record before this one.
+            whole = begin == 0xFFFFFFFF or begin + size == file.tell() - _END.size
+            if signature != b"PK\5\6" or not whole or comment or end != archive.start_dir:
                 raise InvalidFileError("its members do not fill the file")
         return places
 

@@ -9,6 +9,7 @@ as the run's best weights are the ones that it was made of. Neither is signed, s
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,10 @@ from dgcf.recommend import artifact, signing
 from dgcf.recommend.container import hash_of, is_artifact
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
+from dgcf.stored import InvalidFileError, decode_json, is_sealed, read_member
 
 BESIDE = "recommender.dgcf"
+RUN = "run.json"
 WEIGHTS = "best.safetensors"
 
 
@@ -30,7 +33,8 @@ def load(path: str | Path, *, data: Any = None, say: Callable[[str], None] | Non
     ``data`` is the dataset of a run, where it is no longer found by the name it had.
     """
     target = Path(path).expanduser()
-    if (target / "run.json").is_file():
+    if os.path.lexists(target / RUN):
+        _check_description(target / RUN)
         return Recommender.of(_of_run(target, data, say))
     if not target.exists():
         raise ArtifactError(f"{target} does not exist; give a saved recommender, or a run folder of `dgcf train`.")
@@ -39,6 +43,14 @@ def load(path: str | Path, *, data: Any = None, say: Callable[[str], None] | Non
             f"{target} holds neither a recommender nor a run; give what Recommender.save or `dgcf train` wrote."
         )
     return Recommender.of(artifact.load(target))
+
+
+def _check_description(path: Path) -> None:
+    """Refuse a damaged run.json, also where the recommender beside it would do; this needs no torch."""
+    try:
+        is_sealed(decode_json(read_member(path), dict[str, Any]), path.name)
+    except (OSError, InvalidFileError) as problem:
+        raise ArtifactError(f"{path} is damaged ({problem}); restore it from a copy, or train again.") from problem
 
 
 def _of_run(run: Path, data: Any, say: Callable[[str], None] | None) -> Snapshot:

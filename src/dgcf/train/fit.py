@@ -233,6 +233,8 @@ def _continue(trainer: Trainer, run: Run | None, watcher: Observer) -> None:
     saved = run.resume() if run is not None else None
     if saved is not None and run is not None:
         trainer.restore(saved, str(run.path / "last.safetensors"))
+        if run.repaired:
+            watcher.note(f"{run.path / 'best.safetensors'} was damaged or missing; written again from the last state.")
         if trainer.finished:
             watcher.note(f"{run.path} was finished before; there is nothing to go on with.")
         else:

@@ -89,6 +89,7 @@ class Run:
     pictured: bool = True
     checked: bool = True
     _saved_at: float = field(default_factory=time.monotonic)
+    repaired: bool = False  # whether resuming wrote the best weights again
     _best_saved: int | None = None
 
     def __post_init__(self) -> None:
@@ -250,6 +251,7 @@ class Run:
             records.cut(self._epochs)
         if saved:
             self._best_saved = self._verified_best()
+            self.repaired = self._best_saved is None and bool(saved.part("best"))
             self._save_best(saved)
         return saved
 
