@@ -7,6 +7,7 @@ reader turns into one sentence with the name of the folder and what to do.
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import math
@@ -271,7 +272,7 @@ class _Checker:
 
     def _fields(self, value: Any, kind: Any, where: str, depth: int) -> dict[str, Any]:
         _require(value, dict, where)
-        hints = typing.get_type_hints(kind, include_extras=True)
+        hints = _hints(kind)
         # Not __required_keys__: Python before 3.14 does not see NotRequired where annotations are texts.
         for name, hint in hints.items():
             if get_origin(hint) is not NotRequired and name not in value:
@@ -294,11 +295,30 @@ class _Checker:
 
     def _plain(self, value: Any, where: str, depth: int) -> Any:
         """Any JSON value: finite numbers, well-formed text, bounded depth."""
-        if isinstance(value, dict):
+        if self._sound(value, depth):
+            return value
+        if isinstance(value, dict):  # once more, for the name of the field
             return self.check(value, dict[str, Any], where, depth)
         if isinstance(value, list):
             return self.check(value, list[Any], where, depth)
         return self._scalar(value, type(value), where)
+
+    def _sound(self, value: Any, depth: int) -> bool:
+        """Whether a value would pass, without naming places: most are large lists of numbers."""
+        kind = type(value)
+        if kind is float:
+            return math.isfinite(value)
+        if kind is list:
+            if depth < DEPTH and all(type(one) is float for one in value):
+                return all(map(math.isfinite, value))
+            return depth < DEPTH and all(self._sound(one, depth + 1) for one in value)
+        if kind is dict:
+            return depth < DEPTH and all(
+                self._sound(key, depth) and self._sound(one, depth + 1) for key, one in value.items()
+            )
+        if kind is str:
+            return not self.surrogates or not any("\ud800" <= sign <= "\udfff" for sign in value)
+        return value is None or kind is bool or (kind is int and -(2**63) <= value < 2**64)
 
     def _scalar(self, value: Any, kind: Any, where: str) -> Any:
         if kind is float and type(value) is int:
@@ -316,6 +336,11 @@ class _Checker:
         if self.surrogates and any("\ud800" <= sign <= "\udfff" for sign in value):
             raise InvalidFileError(f"{where or 'a text'} holds half of a surrogate pair")
         return value
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def _require(value: Any, kind: type, where: str) -> None:

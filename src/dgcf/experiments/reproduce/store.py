@@ -113,6 +113,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._known: dict[Path, tuple[tuple[int, int, int], list[Line]]] = {}
 
     def path(self, experiment: str) -> Path:
         return self.folder / f"{experiment}.jsonl"
@@ -124,6 +125,15 @@ class Store:
         path = self.path(experiment)
         if not os.path.lexists(path):
             return []
+        status = path.lstat()
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if (
+            path not in self._known or self._known[path][0] != stamp
+        ):  # every table reads several files, most of them again
+            self._known[path] = (stamp, self._parsed(path))
+        return list(self._known[path][1])
+
+    def _parsed(self, path: Path) -> list[Line]:
         content = self._content(path)
         whole = content[: _whole_bytes(content)].removesuffix(b"\n")
         found = []
@@ -246,7 +256,7 @@ def _finite(values: NDArray[Any]) -> bool:
 def _line(text: bytes) -> Line:
     """A finished cell as it was written; a ValueError says what it lacks."""
     line = decode_json(text, dict[str, Any])
-    typed(line, KINDS.get(str(line.get("kind")), Computed))
+    typed(line, KINDS.get(str(line.get("kind")), Computed), surrogates=False)
     if line.get("validation") and type(line.get("best_epoch")) is not int:
         raise InvalidFileError("best_epoch is missing")
     return line
