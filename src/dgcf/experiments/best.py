@@ -43,7 +43,7 @@ def write_settings(path: Path, recipe: Recipe, searched: Collection[str], header
         *(f"{name} = {_toml(value)}" for name, value in rest.items()),
     ]
     text = "\n".join(lines) + "\n"
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
+    if path.is_file() and path.read_bytes() == text.encode():
         return False
     with whole_file(path) as beside:
         beside.write_text(text, encoding="utf-8")

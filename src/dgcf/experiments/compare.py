@@ -23,6 +23,7 @@ from dgcf.evaluate.validation import validator
 from dgcf.experiments.standings import Standing, Standings, standing, with_comparisons
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.train import Each, Observer, Recipe, Run, groups, load, pick_device, resolve, train_many
+from dgcf.train.fit import CURVES, picture
 from dgcf.train.recipe import TRAIN_KEYS
 from dgcf.train.run import order_of
 
@@ -161,6 +162,8 @@ def ready(
                     run = Run.create(path, dataset, plan.recipe, seed=seed, device=place, source=source)
                 if run.finished:
                     say(f"{run.path} is finished; it is taken as it is.")
+                    if not plan.recipe.entry.at_once and not (run.path / CURVES).exists():
+                        picture(run)  # a kill came between the last state and its picture
                 here.append(run)
             missing = [run for run in here if not run.finished]
             if missing:

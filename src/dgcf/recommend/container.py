@@ -189,8 +189,8 @@ class Container:
                 places[info.filename] = (start, info.file_size)
             file.seek(-_END.size, os.SEEK_END)
             signature, *_, size, begin, comment = _END.unpack(file.read(_END.size))
-            # Beyond 4 GiB both are all ones, and the numbers lie in a record before this one.
-            whole = begin == 0xFFFFFFFF or begin + size == file.tell() - _END.size
+            # Beyond 4 GiB both may be all ones: the numbers lie in a record of 76 bytes before this one.
+            whole = begin == 0xFFFFFFFF or file.tell() - _END.size - begin - size in (0, 76)
             if signature != b"PK\5\6" or not whole or comment or end != archive.start_dir:
                 raise InvalidFileError("its members do not fill the file")
         return places

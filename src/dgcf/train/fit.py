@@ -30,6 +30,7 @@ from dgcf.train.sidebyside import SideBySide
 from dgcf.train.trainer import Trainer, Validate, ranked_embeddings
 
 T = TypeVar("T")
+CURVES = "curves.png"
 
 
 @dataclass(frozen=True)
@@ -185,12 +186,15 @@ def _train_together(
         reasons = _fit(trainers)
     results = []
     for each, trainer, watcher, reason in zip(trainings, trainers, watchers, reasons, strict=True):
-        if each.run is not None and each.run.pictured:
-            note = draw_curves(each.run.metrics(), recipe.train.metric, each.run.path / "curves.png")
-            if note:
-                watcher.note(note)
+        if each.run is not None and each.run.pictured and (note := picture(each.run)):
+            watcher.note(note)
         results.append(_outcome(trainer, recipe, reason, each.run, time.perf_counter() - began))
     return results
+
+
+def picture(run: Run) -> str | None:
+    """Draw the curves of a run that was trained in epochs; a note says why there are none."""
+    return draw_curves(run.metrics(), run.recipe.train.metric, run.path / CURVES)
 
 
 def _fit(trainers: Sequence[Trainer]) -> list[str]:
