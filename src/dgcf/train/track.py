@@ -301,10 +301,11 @@ def _quiet() -> Iterator[None]:
 def _explained(uri: str) -> Iterator[None]:
     """One sentence for a server that does not answer or a store that cannot be written."""
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError  # older versions of MLflow let it through
 
     try:
         yield
-    except (MlflowException, OSError, ImportError) as problem:
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as problem:
         reason = shorten(str(problem), 160, placeholder=" …").rstrip(".")
         raise DataError(
             f"cannot track in {uri}: {reason}; mend it or set MLFLOW_TRACKING_URI, or go on without --track."
