@@ -96,7 +96,7 @@ def _number(path: Path) -> int | None:
 def _field(path: Path, name: str) -> int | None:
     """A number of a file of names and numbers, in bytes."""
     try:
-        found = re.search(rf"^{name}:?\s+(\d+)( kB)?$", path.read_text(), re.MULTILINE)
+        match = re.search(rf"^{name}:?\s+(\d+)( kB)?$", path.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) * (1024 if found[2] else 1) if found else None
+    return int(match[1]) * (1024 if match[2] else 1) if match else None

@@ -22,8 +22,8 @@ def printable_line(text: str) -> str:
 
 def printable_json(text: str) -> str:
     """Escape the control characters that ``json.dumps`` leaves as they are; the JSON still means the same."""
-    return _IN_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _IN_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")

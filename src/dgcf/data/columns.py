@@ -32,8 +32,8 @@ class ReadOptions:
 
 
 def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_position: bool) -> dict[str, int]:
-    """Which column plays which role: as told, else by the names people use, else (no header) the first two."""
-    told = {
+    """Which column plays which role: as given, else by the names people use, else (no header) the first two."""
+    given = {
         "user": options.user_col,
         "item": options.item_col,
         "rating": options.rating_col,
@@ -41,8 +41,8 @@ def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_pos
     }
     if len(names) < 2:
         raise DataError(f"{label} has one column, expected at least user and item.")
-    roles = {"user": 0, "item": 1} if by_position else _known_columns(names, told, label)
-    for role, column in told.items():
+    roles = {"user": 0, "item": 1} if by_position else _known_columns(names, given, label)
+    for role, column in given.items():
         if column == "none" and role in ("rating", "timestamp"):
             roles.pop(role, None)
         elif column is not None:
@@ -57,18 +57,18 @@ def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_pos
     return roles
 
 
-def _known_columns(names: list[str], told: Mapping[str, Column | None], label: str) -> dict[str, int]:
+def _known_columns(names: list[str], given: Mapping[str, Column | None], label: str) -> dict[str, int]:
     """Columns by the names people use; where two could be the same thing, nobody guesses."""
     roles: dict[str, int] = {}
-    for role in (*told, "split"):
+    for role in (*given, "split"):
         places = [place for place, name in enumerate(names) if sniff.role_of(name) == role]
         repeated = len({names[place].lower() for place in places}) < len(places)
-        if len(places) > 1 and told.get(role) is None and (repeated or role in ("user", "item")):
+        if len(places) > 1 and given.get(role) is None and (repeated or role in ("user", "item")):
             raise DataError(
                 f"columns {' and '.join(repr(names[place]) for place in places)} of {label} could each be the {role}; "
                 + ("rename one." if role == "split" else f"name one with --{role}-col (alike ones by a place from 0).")
             )
-        if len(places) == 1 and told.get(role) is None:
+        if len(places) == 1 and given.get(role) is None:
             roles[role] = places[0]
     return roles
 

@@ -129,11 +129,11 @@ def check_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) 
     """Refuse weights that are not finite and of the model's names, shapes and types."""
     state = model.state_dict()
     expected = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
-    found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
+    given = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
+    for name in sorted(expected.keys() | given.keys()):
+        if expected.get(name) != given.get(name):
             raise ArtifactError(
-                f"{source} holds {name} as {_kind(found.get(name))}, expected {_kind(expected.get(name))}; "
+                f"{source} holds {name} as {_kind(given.get(name))}, expected {_kind(expected.get(name))}; "
                 "use it with the dataset and settings that it was trained with."
             )
         _require_finite(weights[name], name, source)
