@@ -38,8 +38,8 @@ from dgcf.graph import Propagation, build_propagation
 from dgcf.models import entry
 from dgcf.recommend.ranking import Catalogue, rank
 from dgcf.train import TrainConfig, Trainer
+from dgcf.train.loop import SideBySide
 from dgcf.train.losses import sampled_softmax
-from dgcf.train.sidebyside import SideBySide
 
 RECORDED = Path(__file__).with_name("recorded.json")
 SLACK = 0.8

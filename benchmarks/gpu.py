@@ -22,13 +22,13 @@ from benchmarks.measure import markdown
 from dgcf.data.dataset import Dataset
 from dgcf.evaluate.evaluator import Evaluator
 from dgcf.graph import build_propagation
-from dgcf.graph.gpu import Draw, GpuMatrix
+from dgcf.graph.kernels.cuda.sparse import Draw, GpuMatrix
 from dgcf.models import Embeddings
 from dgcf.models.base import GraphModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.lightgcn import LightGCN, LightGCNConfig
 from dgcf.train.config import TrainConfig
-from dgcf.train.sidebyside import SideBySide
+from dgcf.train.loop import SideBySide
 from dgcf.train.trainer import Trainer
 
 EPSILON = {"ml-100k": 0.006, "ml-1m": 0.001, "amazon-movies-tv": 0.003, "gowalla": 0.004}

@@ -49,7 +49,7 @@ import torch
 from scipy.sparse import random_array
 from dgcf.graph import EdgeDrop
 from dgcf.graph.propagation import StoredMap
-from dgcf.graph.stored import StoredMatrix
+from dgcf.graph.operators.stored import StoredMatrix
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 torch.set_num_threads(1)
 rounds, nodes, edges, dim = map(int, sys.argv[1:5])

@@ -20,9 +20,9 @@ import torch
 from benchmarks.measure import hardware, markdown, median
 from dgcf.data import load
 from dgcf.graph import build_propagation
-from dgcf.graph.cpustack import strips_of
-from dgcf.graph.kernels import CSR, product
-from dgcf.graph.threads import together
+from dgcf.graph.kernels.cpu.sparse import CSR, product
+from dgcf.graph.kernels.cpu.stack import strips_of
+from dgcf.graph.kernels.cpu.threads import together
 from dgcf.models import entry
 from dgcf.train.presets import DGCF_BY_DATASET, family_of
 

@@ -37,7 +37,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.graph import build_propagation
 from dgcf.models import entry
 from dgcf.train import TrainConfig, Trainer
-from dgcf.train.sidebyside import SideBySide
+from dgcf.train.loop import SideBySide
 from dataclasses import replace
 users, items = np.load(sys.argv[1] + "/train.npy")
 pairs = Pairs.from_indices(users, items, users.max() + 1, items.max() + 1)

@@ -17,7 +17,7 @@ import pytest
 
 from dgcf.train import Run
 from dgcf.train.interrupt import asked_to_stop
-from dgcf.train.observer import PlainLines
+from dgcf.train.run.observer import PlainLines
 from tests.cli.processes import VERBS, command, environment, words_of
 from tests.conftest import hear_ctrl_c
 

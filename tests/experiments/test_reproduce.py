@@ -27,7 +27,7 @@ from dgcf.experiments.reproduce.smoothness import one_side, smoothness
 from dgcf.experiments.reproduce.sources import Source, carved, obtain, ordered, resplit
 from dgcf.experiments.reproduce.store import Store
 from dgcf.graph import cross_hop, interaction_matrix
-from dgcf.graph.oscillation import oscillation
+from dgcf.graph.theory.oscillation import oscillation
 from dgcf.train import train
 from tests.conftest import PROJECT, data_home
 from tests.experiments.reproducing import QUICK, Place, place

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dgcf.data.dataset import Dataset
 from dgcf.random import uniform
-from dgcf.recommend.opening import load
+from dgcf.recommend.loading import load
 from dgcf.train import Run
 
 USERS, ITEMS, EACH = 60, 40, 10

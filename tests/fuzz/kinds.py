@@ -27,8 +27,8 @@ from dgcf.recommend import Recommender
 from dgcf.stored import chained, file_entry, seal
 from dgcf.train import Observer, Run, resolve, train
 from dgcf.train import load as load_run
-from dgcf.train.checkpoint import _digest
-from dgcf.train.observer import EpochReport
+from dgcf.train.run.checkpoint import _digest
+from dgcf.train.run.observer import EpochReport
 from tests.fuzz.mutations import tensors_of
 
 SETTINGS = {"dim": 4, "layers": 2, "epochs": 4, "evaluate_every": 1, "patience": 0, "batch_size": 256}

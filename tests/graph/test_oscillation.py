@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from dgcf.errors import DataError
-from dgcf.graph.oscillation import PAPER_CLAIMS, oscillation, walk_report
-from dgcf.graph.walk import Walk, gap_bounds
+from dgcf.graph.theory.oscillation import PAPER_CLAIMS, oscillation, walk_report
+from dgcf.graph.theory.walk import Walk, gap_bounds
 from tests.graph.conftest import interactions, real
 
 

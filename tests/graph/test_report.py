@@ -10,7 +10,7 @@ from hypothesis import given
 from scipy.sparse import csr_array
 
 from dgcf.graph import PropagationSpec, build_propagation, interaction_matrix
-from dgcf.graph.report import graph_report, value_histogram
+from dgcf.graph.theory.report import graph_report, value_histogram
 from tests.graph.conftest import dense_cross, interactions, real
 
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from dgcf.errors import ConfigError
 from dgcf.graph import EdgeDrop, Propagation, PropagationSpec, build_propagation, interaction_matrix
-from dgcf.graph.spectral import LowFrequencies, spectral_memory
+from dgcf.graph.operators.spectral import LowFrequencies, spectral_memory
 from tests.graph.conftest import Dense, dense_laplacian, interactions
 
 F64 = torch.float64

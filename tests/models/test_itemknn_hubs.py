@@ -46,6 +46,6 @@ def test_a_user_with_100_000_items_takes_seconds() -> None:
 
 
 def test_too_much_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dgcf.graph.hubs.MOST_WORK", 1000)
+    monkeypatch.setattr("dgcf.graph.crosshop.hubs.MOST_WORK", 1000)
     with pytest.raises(DataError, match=r"item-knn would take about .* have 300, 180, 6; remove these users"):
         next(itemknn.nearest(with_heavy_users(300, 2, users=40, per_user=6), 5, 10.0))

@@ -29,7 +29,7 @@ def results() -> Iterator[tuple[Path, str, str]]:
 
 
 def described(source: Path, name: str) -> str:
-    """``dgcf.graph.crosshop.CrossHop.warning: if self.off_diagonal != 0:``; a removed line follows ``without``."""
+    """``dgcf.graph.crosshop.build.CrossHop.warning: if …``; a removed line follows ``without``."""
     function = re.sub(r"__mutmut_\d+$", "", name).replace(".x_", ".").replace(".xǁ", ".").replace("ǁ", ".")
     changes = get_diff_for_mutant(name, path=source).splitlines()[2:]
     added, removed = ([line[1:].strip() for line in changes if line.startswith(sign)] for sign in "+-")

@@ -13,7 +13,7 @@ from dgcf.data import Dataset
 from dgcf.errors import ConfigError, DataError
 from dgcf.recommend import Recommender, Snapshot
 from dgcf.recommend.explain import Explanation, Kind, Part
-from dgcf.recommend.picture import draw_bars
+from dgcf.recommend.plots import draw_bars
 from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, random_dataset, untrained
 
 

@@ -277,7 +277,7 @@ def test_fit_on_everything(films: Dataset) -> None:
     assert whole.snapshot.about["metrics"] == {}
 
 
-@pytest.mark.parametrize("module", ["recommender", "table", "names"])
+@pytest.mark.parametrize("module", ["recommender", "table", "lookup"])
 def test_examples_in_docstrings_run(module: str) -> None:
     found = doctest.testmod(importlib.import_module(f"dgcf.recommend.{module}"))
     assert found.attempted > 0

@@ -25,7 +25,7 @@ def dataset() -> Dataset:
 
 @pytest.fixture
 def run(tmp_path: Path, dataset: Dataset) -> Run:
-    from tests.train.test_run import recipe_for
+    from tests.train.test_run_folder import recipe_for
 
     return Run.create(tmp_path / "run", dataset, recipe_for(), seed=3, device="cpu")
 
@@ -33,7 +33,7 @@ def run(tmp_path: Path, dataset: Dataset) -> Run:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run; no test changes it."""
-    from tests.train.test_run import fit, recipe_for
+    from tests.train.test_run_folder import fit, recipe_for
 
     data = planted_tastes()
     made = Run.create(tmp_path_factory.mktemp("runs") / "whole", data, recipe_for(), seed=3, device="cpu")

@@ -16,9 +16,9 @@ from dgcf.errors import ArtifactError
 from dgcf.evaluate.validation import validator
 from dgcf.stored import UncheckedWarning
 from dgcf.train import Run, load, resolve, train
-from dgcf.train.checkpoint import Checkpoint
+from dgcf.train.run.checkpoint import Checkpoint
 from tests.resealing import reseal
-from tests.train.test_run import SETTINGS, PullThePlug, fit, hashes
+from tests.train.test_run_folder import SETTINGS, PullThePlug, fit, hashes
 
 
 def result(path: Path, dataset: Dataset) -> tuple[Any, ...]:

@@ -48,7 +48,7 @@ def explain(
     found = rec.explain_for(items, item, user=user) if items else rec.explain(user or "", item)
     picture = target or (Path("why.png") if plot else None)
     if picture is not None:
-        from dgcf.recommend.picture import draw_bars
+        from dgcf.recommend.plots import draw_bars
 
         draw_bars(found, picture)
     shown = found.top(top) if top else found

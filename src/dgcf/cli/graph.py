@@ -14,8 +14,8 @@ from dgcf.data import load
 from dgcf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dgcf.graph.report import GraphReport
     from dgcf.graph.spec import Epsilon
+    from dgcf.graph.theory.report import GraphReport
 
 EPSILON_HELP = "Keep cross-hop values above this, 0 to 1; `auto` makes cross-hop edges as many as direct ones."
 EpsilonOption = Annotated[str, typer.Option("--epsilon", metavar="E|auto", help=EPSILON_HELP)]
@@ -58,7 +58,7 @@ def show_graph(
 
     Example: `dgcf graph deoscirec/ml-1m --epsilon 0.001`
     """
-    from dgcf.graph.report import graph_report  # here: other verbs need not wait for torch
+    from dgcf.graph.theory.report import graph_report  # here: other verbs need not wait for torch
 
     threshold = epsilon_of(epsilon)
     with progress(f"reading {data}"):
@@ -67,7 +67,7 @@ def show_graph(
         report = graph_report(dataset.train.to_scipy(), threshold, histogram=histogram, progress=update)
     warning = report.cross.warning()
     if plot is not None:
-        from dgcf.graph.picture import draw_histogram
+        from dgcf.graph.theory.plots import draw_histogram
 
         draw_histogram(report, f"{dataset.name}: the values of Lc", plot)
     if warning is not None:

@@ -13,7 +13,7 @@ from dgcf.cli.terminal import AsJson, emit, out, progress, say
 from dgcf.data import load
 
 if TYPE_CHECKING:
-    from dgcf.graph.oscillation import Component, OscillationReport
+    from dgcf.graph.theory.oscillation import Component, OscillationReport
 
 SHOWN_COMPONENTS = 10
 RECORDED = {
@@ -47,7 +47,7 @@ def show_oscillation(
 
     Example: `dgcf oscillation deoscirec/ml-100k --plot gap.png`
     """
-    from dgcf.graph.oscillation import oscillation  # here: other verbs need not wait for torch
+    from dgcf.graph.theory.oscillation import oscillation  # here: other verbs need not wait for torch
 
     threshold = epsilon_of(epsilon)
     with progress(f"reading {data}"):
@@ -55,7 +55,7 @@ def show_oscillation(
     with progress("walking") as update:
         report = oscillation(dataset.train.to_scipy(), threshold, steps=steps, progress=update)
     if plot is not None:
-        from dgcf.graph.picture import draw_gaps
+        from dgcf.graph.theory.plots import draw_gaps
 
         draw_gaps(report, f"{dataset.name}: the gap between successive steps of a walk", plot)
     emit(to_dict(dataset.name, report), as_json, lambda: draw(dataset.name, report))
@@ -65,7 +65,7 @@ def show_oscillation(
 
 def to_dict(name: str, report: OscillationReport) -> dict[str, Any]:
     """The whole result, as ``--json`` prints it."""
-    from dgcf.graph.oscillation import PAPER_CLAIMS
+    from dgcf.graph.theory.oscillation import PAPER_CLAIMS
 
     walks = report.walks
     return {
@@ -96,7 +96,7 @@ def _component(part: Component) -> dict[str, Any]:
 
 
 def draw(name: str, report: OscillationReport) -> None:
-    from dgcf.graph.oscillation import PAPER_CLAIMS
+    from dgcf.graph.theory.oscillation import PAPER_CLAIMS
 
     table = Table("matrix", "first gap", "last gap", "≤ bound", "decay a step", "flip a step", "limits (paper)")
     table.title = f"{name}, largest component, ε = {report.epsilon:.6g}"

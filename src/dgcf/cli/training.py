@@ -36,8 +36,8 @@ from dgcf.train import (
     resolve,
     train_many,
 )
-from dgcf.train.observer import Several
-from dgcf.train.track import refuse_unknown_trackers, tracked
+from dgcf.train.run.observer import Several
+from dgcf.train.run.tracking import refuse_unknown_trackers, tracked
 
 
 def _load(source: str, settings: Mapping[str, Any]) -> Dataset:

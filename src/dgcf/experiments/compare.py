@@ -23,9 +23,9 @@ from dgcf.evaluate.validation import validator
 from dgcf.experiments.standings import Standing, Standings, standing, with_comparisons
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.train import Each, Observer, Recipe, Run, groups, load, pick_device, resolve, train_many
-from dgcf.train.fit import CURVES, picture
+from dgcf.train.api import CURVES, picture
 from dgcf.train.recipe import TRAIN_KEYS
-from dgcf.train.run import order_of
+from dgcf.train.run.folder import order_of
 
 Say = Callable[[str], None]
 

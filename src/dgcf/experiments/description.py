@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 from dgcf.files import whole_file
 from dgcf.stored import InvalidFileError, decode_json, is_sealed, read_member, seal, typed
 from dgcf.train import resolve
-from dgcf.train.run import OTHER_ORDER
+from dgcf.train.run.folder import OTHER_ORDER
 
 ABOUT = "study.json"
 FORMAT = 2

@@ -17,7 +17,7 @@ from dgcf.experiments.study import Study
 from dgcf.models.limits import refuse_too_large
 from dgcf.random import key_of
 from dgcf.train import Recipe, resolve
-from dgcf.train.run import order_of
+from dgcf.train.run.folder import order_of
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """The graph room: from who interacted with what to the propagation operator that every graph model uses."""
 
 from dgcf.graph.bipartite import adjacency, interaction_matrix
-from dgcf.graph.crosshop import CrossHop, cross_hop
-from dgcf.graph.dropedge import EdgeDrop, MessageDrop, draw_keys
+from dgcf.graph.crosshop.build import CrossHop, cross_hop
+from dgcf.graph.edge_dropout import EdgeDrop, MessageDrop, draw_keys
+from dgcf.graph.neighbour_sampling import NeighbourDraw
 from dgcf.graph.normalize import cross_degrees, degrees, inverse_sqrt, laplacian
 from dgcf.graph.propagation import Propagation, build_propagation
-from dgcf.graph.sampling import NeighbourDraw
 from dgcf.graph.spec import PropagationSpec
 
 __all__ = [

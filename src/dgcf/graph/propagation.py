@@ -12,18 +12,18 @@ from torch.autograd.function import once_differentiable
 
 from dgcf.errors import ConfigError
 from dgcf.graph.bipartite import adjacency, interaction_matrix
-from dgcf.graph.crosshop import CrossHop, cross_hop
-from dgcf.graph.dropedge import EdgeDrop
-from dgcf.graph.maps import LinearMap, StoredMap, stored_map
-from dgcf.graph.matrixfree import MatrixFree
+from dgcf.graph.crosshop.build import CrossHop, cross_hop
+from dgcf.graph.edge_dropout import EdgeDrop
+from dgcf.graph.neighbour_sampling import NeighbourDraw, SampledMean
 from dgcf.graph.normalize import laplacian
-from dgcf.graph.sampling import NeighbourDraw, SampledMean
+from dgcf.graph.operators.base import LinearMap, StoredMap, stored_map
+from dgcf.graph.operators.matrix_free import MatrixFree
+from dgcf.graph.operators.spectral import LowFrequencies, whole_filter
+from dgcf.graph.operators.stored import StoredMatrix
 from dgcf.graph.spec import PropagationSpec
-from dgcf.graph.spectral import LowFrequencies, whole_filter
-from dgcf.graph.stored import StoredMatrix
 
 if TYPE_CHECKING:
-    from dgcf.graph.gpu import GpuMatrix
+    from dgcf.graph.kernels.cuda.sparse import GpuMatrix
 
 PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
 

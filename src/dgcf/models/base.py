@@ -19,11 +19,11 @@ from dgcf.data.pairs import Pairs
 from dgcf.data.rows import Matrix
 from dgcf.errors import DataError
 from dgcf.graph import EdgeDrop, MessageDrop, NeighbourDraw, Propagation
-from dgcf.graph.cpustack import Drawing, StripStack
+from dgcf.graph.kernels.cpu.stack import Drawing, StripStack
 from dgcf.random import uniform
 
 if TYPE_CHECKING:
-    from dgcf.graph.stored import StoredMatrix
+    from dgcf.graph.operators.stored import StoredMatrix
 
 
 @dataclass(frozen=True)

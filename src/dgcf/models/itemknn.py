@@ -14,7 +14,7 @@ from torch import Tensor
 from dgcf.config import Between, require_range, tuned
 from dgcf.data.pairs import Pairs
 from dgcf.data.rows import SparseRows
-from dgcf.graph.hubs import Hubs, refuse_too_much, split_hubs
+from dgcf.graph.crosshop.hubs import Hubs, refuse_too_much, split_hubs
 from dgcf.models.base import AtOnceModel, ItemWeights
 
 _BLOCK_WORK = 1 << 22  # multiply-adds of one block of rows, whose product has at most as many entries

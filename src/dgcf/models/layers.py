@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dgcf.graph import EdgeDrop, Propagation
-from dgcf.graph.stored import WORTH_CUTTING
+from dgcf.graph.operators.stored import WORTH_CUTTING
 from dgcf.models.base import DropSchedule, xavier_uniform
 
 Readout = Literal["mean", "last"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dgcf.config import OneOf, require_one_of, require_range, tuned
 from dgcf.graph import PropagationSpec
-from dgcf.graph.spectral import spectral_memory
+from dgcf.graph.operators.spectral import spectral_memory
 from dgcf.models.weighted import Activation, LayerReadout, Thin, WeightedConfig, WeightedModel
 
 MAX_FREQUENCIES = 10_000_000

@@ -21,7 +21,7 @@ from dgcf.ids import RawId
 from dgcf.recommend import artifact
 from dgcf.recommend.explain import Explanation
 from dgcf.recommend.foldin import FoldIn
-from dgcf.recommend.names import Names
+from dgcf.recommend.lookup import Names
 from dgcf.recommend.people import People, people_of
 from dgcf.recommend.ranking import (
     Candidates,

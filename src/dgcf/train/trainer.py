@@ -18,18 +18,18 @@ from torch import Tensor
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ArtifactError, ConfigError, DgcfError, did_you_mean
 from dgcf.graph import Propagation
-from dgcf.graph.cpustack import Drawing
-from dgcf.graph.stored import StoredMatrix
-from dgcf.graph.threads import undivided
+from dgcf.graph.kernels.cpu.stack import Drawing
+from dgcf.graph.kernels.cpu.threads import undivided
+from dgcf.graph.operators.stored import StoredMatrix
 from dgcf.models.base import DropSchedule, Embeddings, GraphModel, Ranking, Stack
 from dgcf.random import bits
-from dgcf.train.checkpoint import Checkpoint, adam_tensors, check_weights, fill_adam, fill_model
 from dgcf.train.config import TrainConfig
-from dgcf.train.device_batches import LaidOutEpochs
+from dgcf.train.engines.device_batches import LaidOutEpochs
+from dgcf.train.loop import SideBySide
 from dgcf.train.losses import l2_term
-from dgcf.train.observer import EpochReport, Observer
+from dgcf.train.run.checkpoint import Checkpoint, adam_tensors, check_weights, fill_adam, fill_model
+from dgcf.train.run.observer import EpochReport, Observer
 from dgcf.train.sampler import Batch, Sampler
-from dgcf.train.sidebyside import SideBySide
 from dgcf.train.stopping import EarlyStopping
 
 Validate = Callable[[Ranking], Mapping[str, float]]

@@ -18,7 +18,7 @@ from dgcf.experiments.reproduce.plan import Cell
 from dgcf.experiments.reproduce.store import Store
 from dgcf.experiments.reproduce.training import Curve
 from dgcf.graph import cross_hop, interaction_matrix
-from dgcf.graph.oscillation import PAPER_CLAIMS, WalkReport, oscillation
+from dgcf.graph.theory.oscillation import PAPER_CLAIMS, WalkReport, oscillation
 from dgcf.models import GraphModel
 from dgcf.train import TrainConfig, build, pick_device
 from dgcf.train.trainer import Trainer

@@ -1,0 +1,1 @@
+"""The filtered cross-hop matrix Lc: exact, in bounded memory."""

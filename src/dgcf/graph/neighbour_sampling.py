@@ -1,0 +1,61 @@
+"""Means over a few neighbours, drawn anew for each step, layer and node: GraphSAGE's way through a large graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dgcf.graph.edge_dropout import EdgeDrop, draw_keys, draw_words, place_hashes
+from dgcf.graph.kernels.cpu.sparse import CSR, product, transpose
+from dgcf.graph.operators.stored import StoredMatrix
+
+
+@dataclass(frozen=True)
+class NeighbourDraw:
+    """``fanout`` neighbours of every node, with replacement, by (seed, step, layer, node, slot) and nothing else."""
+
+    fanout: int
+    seed: int
+    step: int
+    layer: int
+
+    def places(self, nodes: Tensor, degrees: Tensor) -> Tensor:
+        """Which of its neighbours each node hears, counted from 0: (n_nodes, fanout), each below the node's degree.
+
+        ``⌊z · degree / 2³²⌋`` for 32 random bits z, the same on every device.
+        """
+        keys = draw_keys(self.seed, "neighbours", self.step, self.layer)
+        words = draw_words(place_hashes(nodes, self.fanout), keys).long() & 0xFFFFFFFF
+        return (words * degrees[:, None]) >> 32
+
+
+class SampledMean:
+    """``x ↦`` the mean of the drawn neighbours' rows; zero for a node without neighbours. No entry of it is stored."""
+
+    def __init__(self, matrix: StoredMatrix, draw: NeighbourDraw) -> None:
+        self.matrix, self.draw = matrix, draw
+        self.dtype, self.device, self.nbytes = matrix.dtype, matrix.device, matrix.nbytes
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> SampledMean:
+        """The same map elsewhere or in another precision."""
+        return SampledMean(self.matrix.to(device, dtype), self.draw)
+
+    def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``M x`` or ``(M x)[rows]``."""
+        return product(self._drawn(rows), x)
+
+    def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
+        return product(transpose(self._drawn(rows)), grad)
+
+    def _drawn(self, rows: Tensor | None) -> CSR:
+        offsets, n_nodes, fanout = self.matrix.offsets, self.matrix.exact.shape[0], self.draw.fanout
+        nodes = torch.arange(n_nodes, device=self.device) if rows is None else rows
+        starts = offsets[nodes].long()
+        degrees = offsets[nodes + 1].long() - starts
+        places = (starts[:, None] + self.draw.places(nodes, degrees)).clamp_(max=len(self.matrix.indices) - 1)
+        weights = (degrees > 0).to(self.dtype)[:, None].expand(-1, fanout) / fanout
+        ends = torch.arange(0, len(nodes) * fanout + 1, fanout, device=self.device, dtype=offsets.dtype)
+        return CSR(ends, self.matrix.indices[places.flatten()], weights.flatten(), n_nodes)

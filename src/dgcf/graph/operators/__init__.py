@@ -1,0 +1,1 @@
+"""Propagation operators: linear maps of node embeddings with exact adjoints."""

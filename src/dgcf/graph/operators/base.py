@@ -1,0 +1,72 @@
+"""Linear maps of node embeddings: what every propagation operator is, and the one that has a stored matrix."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from dgcf.graph.edge_dropout import EdgeDrop
+from dgcf.graph.kernels.cpu.sparse import product, transpose
+from dgcf.graph.operators.stored import StoredMatrix
+
+
+class LinearMap(Protocol):
+    """A linear map of node embeddings, (N, dim) to (N, dim) or to some rows, and its exact adjoint."""
+
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors that a product reads."""
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Any:
+        """The same map elsewhere or in another precision."""
+
+    def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``M x`` or ``(M x)[rows]``."""
+
+    def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
+
+
+class StoredMap:
+    """The map of a matrix whose entries are stored: ``L + Lc + I`` merged, one product a layer."""
+
+    def __init__(self, matrix: StoredMatrix) -> None:
+        self.matrix = matrix
+        self.dtype, self.device, self.nbytes = matrix.dtype, matrix.device, matrix.nbytes
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> StoredMap:
+        """The same map elsewhere or in another precision."""
+        return stored_map(self.matrix.to(device, dtype))
+
+    def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``M x`` or ``(M x)[rows]``."""
+        if rows is None:
+            return _rescaled(self.matrix.product(x, self.matrix.weights(drop)), drop)
+        return _rescaled(product(self.matrix.rows(rows, drop), x), drop)
+
+    def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
+        if rows is None:
+            return _rescaled(self.matrix.product(grad, self.matrix.weights(drop, adjoint=True)), drop)
+        return _rescaled(product(transpose(self.matrix.rows(rows, drop)), grad), drop)
+
+
+def _rescaled(result: Tensor, drop: EdgeDrop | None) -> Tensor:
+    """Rescaling the result instead of the values touches N · dim numbers in place and no stored entry."""
+    return result if drop is None else result.mul_(drop.rescale)
+
+
+def stored_map(matrix: StoredMatrix) -> StoredMap:
+    """The map of a stored matrix with the fastest products that there are where it lies."""
+    fused = matrix.device.type == "cuda" and matrix.dtype != torch.float64 and find_spec("triton") is not None
+    if not fused:
+        return StoredMap(matrix)
+    from dgcf.graph.kernels.cuda.sparse import GpuMap
+
+    return GpuMap(matrix)

@@ -1,0 +1,1 @@
+"""The oscillation theory in numbers: walks, limits, reports and plots."""

@@ -1,0 +1,191 @@
+"""The oscillation theory in numbers: does a graph's propagation settle, how fast, and what cross-hop edges change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, eye_array
+from scipy.sparse.csgraph import connected_components
+
+from dgcf.graph.bipartite import adjacency, interaction_matrix
+from dgcf.graph.crosshop.build import CrossHop, Progress, cross_hop, silent
+from dgcf.graph.normalize import laplacian
+from dgcf.graph.spec import Epsilon
+from dgcf.graph.theory.walk import Ends, Walk, gap_bounds
+
+Floats = NDArray[np.float64]
+# What the paper says of each matrix: that self-loops do not cure oscillation, and that cross-hop edges do.
+# A + I is the self-loop of graph convolutions, a light one; beside the normalised L, the loop of L + I weighs far more.
+PAPER_CLAIMS = {
+    "L": "two limits",
+    "L+I": "two limits",
+    "A+I": "two limits",
+    "L+Lc": "one limit",
+    "L+Lc+I": "one limit",
+}
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class WalkReport:
+    """The walk on one matrix, from the uniform distribution, on one connected component."""
+
+    name: str
+    gaps: Floats
+    """``‖x(t) − x(t+1)‖₁`` measured, t = 0, 1, …"""
+    distances: Floats
+    """``‖x(t) − π‖₁``, π being the limit of even or of odd steps as t is."""
+    bounds: Floats
+    """The paper's bound on each of them."""
+    gap_limit: float
+    """The measured gap between an even and the next odd step where the walk stood still (or was stopped)."""
+    gap_limit_exact: float
+    """The same from the closed form of the two limits."""
+    ends: Ends
+    limit_error: float
+    """``max |x − π|`` at the end of the walk, against the closed form; degree / 2|E| where M is not bipartite."""
+    condition: float
+    """``‖R π_i − π_u‖₁`` (Theorem 1): zero where the two limits agree, defined for two-sided walks."""
+    two_sided: bool
+    steps: int
+    settled: bool
+
+    @property
+    def decay_per_step(self) -> float:
+        """By what factor a step shrinks the distance to the limit, in the long run."""
+        return self.ends.decay
+
+    @property
+    def flip_per_step(self) -> float:
+        """By what factor a step shrinks the part that changes its sign every step: the oscillation itself."""
+        return 1.0 if self.two_sided else abs(min(self.ends.lowest, 0.0))
+
+    @property
+    def within_bound(self) -> bool:
+        """Whether no measured gap exceeds its bound (beyond rounding)."""
+        return bool((self.gaps <= self.bounds * (1 + ROUNDING) + ROUNDING).all())
+
+
+@dataclass(frozen=True)
+class Component:
+    """A connected part of the bipartite graph, and whether walks on it oscillate."""
+
+    users: int
+    items: int
+    direct_edges: int
+    cross_edges: int
+
+    @property
+    def gap_limit(self) -> float:
+        """The lasting gap of L from the uniform start: ``2 |users − items| / (users + items)``."""
+        return 2.0 * abs(self.users - self.items) / (self.users + self.items)
+
+    @property
+    def one_limit_with_cross(self) -> bool:
+        """Whether the filter left it a cross-hop edge (a loop suffices), hence a single limit."""
+        return self.cross_edges > 0
+
+
+@dataclass(frozen=True)
+class OscillationReport:
+    """All matrices on the largest component, and what the other components are like (largest first)."""
+
+    epsilon: float
+    walks: dict[str, WalkReport]
+    components: list[Component]
+    isolated: int
+    symmetric_gaps: Floats
+    """``‖Lᵗx − Lᵗ⁺¹x‖₁`` for the symmetric L itself, which models use, and its bound: here column sums are not 1."""
+    symmetric_bounds: Floats
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is one component and no isolated node."""
+        return len(self.components) == 1 and self.isolated == 0
+
+
+def oscillation(
+    R: object,
+    epsilon: Epsilon = "auto",
+    *,
+    steps: int = 40,
+    max_steps: int | None = None,
+    progress: Progress = silent,
+) -> OscillationReport:
+    """Walk on L, L + I, A + I, L + Lc and L + Lc + I over the largest component of R, in float64, and report.
+
+    ``steps`` gaps are recorded for each; the walk then goes on until it stands still, or for ``max_steps``.
+    """
+    interactions = interaction_matrix(R)
+    n_users = interactions.shape[0]
+    A = adjacency(interactions)
+    parts = 1 + len(PAPER_CLAIMS)
+    cross = cross_hop(interactions, epsilon, progress=lambda done, total: progress(done / (total or 1), parts))
+    labels = connected_components(A, directed=False)[1]
+    components, order, isolated = _components(A, cross, labels, n_users)
+    nodes = np.flatnonzero(labels == order[0])
+    users_inside = int(np.searchsorted(nodes, n_users))
+    L, Lc, A = (csr_array(matrix[nodes][:, nodes]) for matrix in (laplacian(A), cross.matrix, A))
+    eye = eye_array(len(nodes), format="csr")
+    matrices = {"L": L, "L+I": L + eye, "A+I": A + eye, "L+Lc": L + Lc, "L+Lc+I": L + Lc + eye}
+    walks = {}
+    for done, (name, matrix) in enumerate(matrices.items(), start=2):
+        walks[name] = walk_report(name, Walk(csr_array(matrix), users_inside), steps, max_steps)
+        progress(done, parts)
+    start = np.full(len(nodes), 1.0 / len(nodes))
+    return OscillationReport(
+        cross.epsilon, walks, components, isolated, _symmetric_gaps(L, start, steps), gap_bounds(L, start, steps)
+    )
+
+
+def walk_report(name: str, walk: Walk, steps: int, max_steps: int | None = None) -> WalkReport:
+    """Everything about one walk: measured beside what the closed forms say."""
+    start = walk.uniform()
+    gaps, distances = walk.trace(start, steps)
+    even, odd, taken, settled = walk.run(start, max_steps)
+    even_limit, odd_limit = walk.limits(start)
+    error = max(float(np.abs(even - even_limit).max()), float(np.abs(odd - odd_limit).max()))
+    return WalkReport(
+        name=name,
+        gaps=gaps,
+        distances=distances,
+        bounds=gap_bounds(walk.transition, start, steps),
+        gap_limit=float(np.abs(even - odd).sum()),
+        gap_limit_exact=float(np.abs(even_limit - odd_limit).sum()),
+        ends=walk.ends(),
+        limit_error=error,
+        condition=walk.condition(start) if walk.two_sided else 0.0,
+        two_sided=walk.two_sided,
+        steps=taken,
+        settled=settled,
+    )
+
+
+def _components(
+    A: csr_array, cross: CrossHop, labels: NDArray[np.int32], n_users: int
+) -> tuple[list[Component], NDArray[np.int64], int]:
+    """The components with at least one edge, largest first, their labels in that order, and the isolated nodes."""
+    sizes = np.bincount(labels)
+    users = np.bincount(labels[:n_users], minlength=len(sizes))
+    direct = np.bincount(labels, weights=np.diff(A.indptr), minlength=len(sizes)).astype(np.int64)
+    crossing = np.bincount(labels, weights=np.diff(cross.matrix.indptr), minlength=len(sizes)).astype(np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    order = order[direct[order] > 0]
+    components = [
+        Component(int(users[label]), int(sizes[label] - users[label]), int(direct[label]), int(crossing[label]))
+        for label in order
+    ]
+    return components, order, int(np.count_nonzero(sizes == 1))
+
+
+def _symmetric_gaps(L: csr_array, start: Floats, steps: int) -> Floats:
+    """``‖Lᵗx − Lᵗ⁺¹x‖₁``, t = 0 … steps − 1: what a stack of layers without columns normalised does."""
+    gaps = np.empty(steps)
+    x = start
+    for t in range(steps):
+        following = L @ x
+        gaps[t] = np.abs(x - following).sum()
+        x = following
+    return gaps

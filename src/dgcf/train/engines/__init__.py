@@ -1,0 +1,1 @@
+"""Engines take the steps of an epoch; ``pick_engine`` chooses one."""

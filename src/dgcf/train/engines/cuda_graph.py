@@ -1,0 +1,158 @@
+"""Training steps on a CUDA device: one recorded graph per batch size, replayed without a word from the host.
+
+Everything that changes from step to step (the batches, the words of the draws) lies in device buffers that are filled
+once an epoch; a counter on the device says which is next. The draws are those of the CPU path, so both train on the
+same batches with the same edges left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dgcf.graph import EdgeDrop, MessageDrop, Propagation, draw_keys
+from dgcf.models.base import GraphModel
+from dgcf.train.engines.device_batches import DeviceBatches, Drawn
+from dgcf.train.engines.seed_lanes import Lane, lanes_of
+
+WARM_UP = 2
+"""Runs before a step is recorded: kernels are compiled and buffers found in them."""
+
+
+class HostDraws(NamedTuple):
+    """What the host draws for an epoch: the batches, and the words of the draws, (lanes, batches, 2, layers, 2)."""
+
+    batches: Drawn
+    words: NDArray[np.int32] | None
+
+
+class CapturedSteps:
+    """The steps of lanes that are alike but for their seeds; ``begin`` an epoch, ``run`` its batches by number."""
+
+    def __init__(self, trainings: Sequence[Lane]) -> None:
+        first = trainings[0]
+        self.trainings, self.config, self.sampler = trainings, first.config, first.sampler
+        self.device, self.n_users = first.model.layer0.device, first.model.n_users
+        self.n_nodes = first.model.n_nodes
+        self.lanes = lanes_of(trainings)
+        self.batches = DeviceBatches([one.sampler for one in trainings], self.device)
+        lanes, number = len(trainings), self.sampler.batches_per_epoch
+        shape = getattr(first.model, "config", None)
+        width, layers = self._width(self.config.batch_size), getattr(shape, "layers", 0)
+        self.nodes = torch.zeros(lanes, number, 3, width, dtype=torch.int64, device=self.device)
+        self.words = torch.zeros(lanes, number, 2, layers, 2, dtype=torch.int32, device=self.device)
+        # Each layer's draw of edges is new, or that of the step's first; messages are always drawn anew.
+        edges, messages = self.config.edge_dropout, getattr(shape, "message_dropout", 0.0)
+        anew = self.config.dropout_draws == "layer"
+        self.streams = [(EdgeDrop.stream, anew, edges > 0), (MessageDrop.stream, True, messages > 0)]
+        self.number = torch.zeros(1, dtype=torch.int64, device=self.device)  # the next batch
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.epoch = -1
+        self._ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dgcf-draws")
+        self._next: tuple[int, Future[HostDraws]] | None = None
+
+    @staticmethod
+    def suit(model: GraphModel, propagation: Propagation | None, device: torch.device) -> bool:
+        """Whether a model's steps can be recorded: else ordinary ones run on the device."""
+        if device.type != "cuda" or find_spec("triton") is None or not model.recordable:
+            return False
+        return propagation is None or propagation.gpu_matrix is not None
+
+    # -- an epoch ---------------------------------------------------------------------------------------------------
+
+    def begin(self, epoch: int, batch: int) -> None:
+        """Lay out the batches of an epoch, and go to one of them."""
+        if epoch != self.epoch:
+            ready = self._next[1] if self._next is not None and self._next[0] == epoch else None
+            drawn = self._draw(epoch) if ready is None else ready.result()
+            self._lay_out(*self.batches.lay_out(drawn.batches))
+            if drawn.words is not None:
+                self.words.copy_(torch.from_numpy(drawn.words))
+            self.epoch = epoch
+            if epoch < self.config.epochs:  # while the device works on this epoch, the host draws the next one
+                self._next = epoch + 1, self._ahead.submit(self._draw, epoch + 1)
+        self.number.fill_(batch)
+
+    def _draw(self, epoch: int) -> HostDraws:
+        words = None
+        if any(asked for _, _, asked in self.streams):
+            words = np.stack([self._words(one.drop_seed, epoch) for one in self.trainings])
+        return HostDraws(self.batches.draw(epoch), words)
+
+    def _words(self, seed: int, epoch: int) -> NDArray[np.int32]:
+        """The words of one lane's draws for every batch and layer of an epoch."""
+        first, (_, number, _, layers, _) = epoch * self.sampler.batches_per_epoch, self.words.shape
+        words = np.zeros((number, 2, layers, 2), dtype=np.uint32)
+        for kind, (stream, anew, asked) in enumerate(self.streams):
+            for batch in range(number if asked else 0):
+                for layer in range(layers):
+                    words[batch, kind, layer] = draw_keys(seed, stream, first + batch, layer if anew else 0)
+        return words.view(np.int32)
+
+    def _lay_out(self, users: Tensor, positives: Tensor, negatives: Tensor) -> None:
+        """The nodes of each batch: users, positives, negatives; the same ascending; and where each then stood."""
+        lanes, number, _, width = self.nodes.shape
+        size, n_nodes, shared = self.config.batch_size, self.n_nodes, self.sampler.shared is not None
+        nodes = self.nodes[:, :, 0]
+        nodes.fill_(n_nodes)  # beyond the last batch's end there is a node that does not exist, sorted to the end
+        whole = number - 1
+        for batches, count in ((slice(0, whole), size), (slice(whole, number), users.shape[1] - whole * size)):
+            n = batches.stop - batches.start
+            pairs = slice(batches.start * size, batches.start * size + n * count)
+            drawn = negatives[:, batches] if shared else negatives[:, pairs]
+            parts = (users[:, pairs], positives[:, pairs] + self.n_users, drawn + self.n_users)
+            rows = [part.reshape(lanes, n, part.numel() // max(lanes * n, 1)) for part in parts]
+            nodes[:, batches, : self._width(count)] = torch.cat(rows, dim=2)
+        batch = torch.arange(lanes * number, device=self.device).view(lanes, number, 1)
+        ranked, order = (batch * (n_nodes + 1) + nodes).flatten().sort(stable=True)
+        self.nodes[:, :, 1] = ranked.view(nodes.shape) - batch * (n_nodes + 1)
+        self.nodes[:, :, 2] = order.view(nodes.shape) - batch * width
+
+    def _width(self, size: int) -> int:
+        """Nodes of a batch of ``size`` pairs."""
+        if self.sampler.shared is not None:
+            return 2 * size + self.sampler.shared
+        return (2 + self.sampler.per_pair) * size
+
+    def run(self, batch: int) -> None:
+        """Take the next step, which must be that of ``batch``."""
+        size = self.sampler.batch_sizes[batch]
+        if size not in self.graphs:
+            self.graphs[size] = self._record(size)
+        self.graphs[size].replay()
+
+    # -- one step ---------------------------------------------------------------------------------------------------
+
+    def _record(self, size: int) -> torch.cuda.CUDAGraph:
+        """Record one step. The runs that warm it up are undone: they must leave no trace in the training."""
+        kept = [*self.lanes.changing(), self.number]
+        before = [tensor.clone() for tensor in kept]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self._step(size)
+                self.number -= 1  # the same batch again: after the last one there is no next
+        torch.cuda.current_stream().wait_stream(side)
+        for tensor, value in zip(kept, before, strict=True):
+            tensor.copy_(value)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step(size)
+        return graph
+
+    def _step(self, size: int) -> None:
+        """One step of every lane on its next ``size`` pairs; the same arithmetic as the trainer's own step."""
+        from dgcf.graph.kernels.cuda.stack import BatchNodes
+
+        chosen = self.nodes.index_select(1, self.number).squeeze(1)[..., : self._width(size)]
+        words = self.words.index_select(1, self.number).squeeze(1)
+        self.lanes.step(size, BatchNodes(*chosen.unbind(1)), words)
+        self.number += 1

@@ -1,0 +1,373 @@
+"""The run folder: what was trained on what, how it went, and the state from which it can go on.
+
+``run.json``           model, settings, seed, dataset and its fingerprint, versions: written once, before training
+``metrics.jsonl``      loss and validation of every epoch; the same bytes for the same training
+``timings.jsonl``      seconds that training and validation took in every epoch, and the most memory held so far
+``last.safetensors``   everything needed to go on; ``best.safetensors`` the weights of the best epoch
+``log.txt``            notes and progress in plain lines; ``curves.png`` loss and validation as a picture
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import torch
+
+from dgcf.data.dataset import Dataset
+from dgcf.errors import ArtifactError, ConfigError
+from dgcf.files import whole_folder
+from dgcf.random import key_of
+from dgcf.stored import (
+    Sha256,
+    UncheckedWarning,
+    Whole,
+    decode_json,
+    is_sealed,
+    read_member,
+    seal,
+    typed,
+)
+from dgcf.train.config import TrainConfig
+from dgcf.train.peak_memory import peak_mb
+from dgcf.train.recipe import Recipe, resolve
+from dgcf.train.run.checkpoint import Checkpoint, Description
+from dgcf.train.run.records import Records
+from dgcf.train.sampler import require_order
+from dgcf.train.stopping import EarlyStopping
+from dgcf.version import __version__
+
+FORMAT = 1
+ABOUT = "run.json"
+LAST, BEST = "last.safetensors", "best.safetensors"
+METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+OTHER_ORDER = "the order of each user's pairs is another one now, or lost"
+
+
+class _DatasetAbout(TypedDict):
+    name: str
+    source: str
+    fingerprint: Sha256
+    n_users: Whole
+    n_items: Whole
+    train: Whole
+    order: NotRequired[Sha256 | None]
+
+
+class _Description(TypedDict):
+    """``run.json``; its checksum came after version 0.1."""
+
+    format: Whole
+    model: str
+    preset: str
+    seed: Whole
+    settings: dict[str, Any]
+    dataset: _DatasetAbout
+    environment: dict[str, Any]
+
+
+@dataclass
+class Run:
+    """A run folder, open for training or for reading.
+
+    ``autosave`` is the most seconds between two checkpoints; ``pictured``, whether training ends with a picture.
+    ``checked`` is False for a folder of version 0.1, whose files have no checksums.
+    """
+
+    path: Path
+    about: Mapping[str, Any]
+    autosave: float = 10.0
+    pictured: bool = True
+    checked: bool = True
+    _saved_at: float = field(default_factory=time.monotonic)
+    repaired: bool = False  # whether resuming wrote the best weights again
+    _best_saved: int | None = None
+
+    def __post_init__(self) -> None:
+        self._metrics = Records(self.path / METRICS, ("epoch",), checked=self.checked)
+        spent = ("epoch", "seconds", "validation_seconds")
+        self._timings = Records(self.path / TIMINGS, spent, checked=self.checked)
+
+    # -- made, and opened again -------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, path: str | Path, dataset: Dataset, recipe: Recipe, *, seed: int, device: str, source: str = ""
+    ) -> Run:
+        """A new folder; ``source`` is how the dataset was named, to find it again."""
+        target = Path(path)
+        key_of(seed, "run")  # refuses what cannot be a seed before anything is written
+        cls.refuse_taken(target)
+        about = {
+            "format": FORMAT,
+            "model": recipe.name,
+            "preset": recipe.preset,
+            "seed": seed,
+            "settings": recipe.settings(),
+            "dataset": {
+                "name": dataset.name,
+                "source": source or dataset.name,
+                "fingerprint": dataset.fingerprint,
+                "n_users": dataset.n_users,
+                "n_items": dataset.n_items,
+                "train": len(dataset.train),
+                **order_of(dataset, used=recipe.train.recency > 0),
+            },
+            "environment": environment(device),
+        }
+        with whole_folder(target) as beside:
+            text = json.dumps(seal(about), indent=1, ensure_ascii=False)
+            (beside / ABOUT).write_text(text + "\n", encoding="utf-8")
+        return cls(target, about)
+
+    @staticmethod
+    def refuse_taken(target: Path) -> None:
+        """Refuse a folder that holds a run, or anything else."""
+        if (target / "run.json").exists():
+            raise ConfigError(
+                f"{target} holds a run already; go on with it by --resume {target}, or choose another --out."
+            )
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise ConfigError(f"{target} is taken by something that is no run; choose another --out.")
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return os.path.lexists(self.path / LAST)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Open a folder that ``create`` made."""
+        target = Path(path)
+        try:
+            raw = decode_json(read_member(target / ABOUT), dict[str, Any])
+            if (written := raw.get("format")) != FORMAT:
+                raise ArtifactError(
+                    f"{target} was written by another version of dgcf (format {str(written)[:20]!r}, this one reads "
+                    f"{FORMAT}); use that version, or train again."
+                )
+            checked = is_sealed(raw, ABOUT)
+            run = cls(target, typed(raw, _Description), checked=checked)
+            _ = run.recipe  # refuses settings that no model has
+        except (FileNotFoundError, NotADirectoryError) as problem:
+            raise ArtifactError(
+                f"{target} is not a run folder: it has no run.json; give a folder that `dgcf train` made."
+            ) from problem
+        except (OSError, ValueError, ConfigError) as problem:
+            raise ArtifactError(f"{target / ABOUT} is damaged ({str(problem).rstrip('.')}); train again.") from problem
+        if not checked:
+            warnings.warn(
+                f"{target} has no checksums, as it was written by dgcf 0.1: damage to it may go unnoticed.",
+                UncheckedWarning,
+                stacklevel=2,
+            )
+        return run
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The model and settings that were trained, whatever today's presets say."""
+        return resolve(self.about["model"], preset=self.about["preset"], settings=self.about["settings"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.about["seed"])
+
+    def changes(self, dataset: Dataset, recipe: Recipe | None = None, seed: int | None = None) -> list[str]:
+        """What of dataset, model, settings and seed is not as this run has it, each in words."""
+        changes = []
+        if dataset.fingerprint != self.about["dataset"]["fingerprint"]:
+            changes.append(
+                f"dataset {self.about['dataset']['name']} ({self.about['dataset']['fingerprint'][:12]}) is now "
+                f"{dataset.name} ({dataset.fingerprint[:12]})"
+            )
+        if recipe and self.about["dataset"].get("order") and self.about["dataset"]["order"] != dataset.order:
+            changes.append(OTHER_ORDER)
+        now = {"model": recipe.name, **recipe.settings()} if recipe else {}
+        if seed is not None:
+            now["seed"] = seed
+        # A setting that came with a later version than the run had its default there.
+        before = {"model": self.about["model"], "seed": self.seed, **self.recipe.settings()}
+        return changes + [
+            f"{key} {before.get(key)} is now {value}" for key, value in now.items() if before.get(key) != value
+        ]
+
+    def refuse_changes(self, dataset: Dataset, recipe: Recipe | None = None, seed: int | None = None) -> None:
+        """Refuse to go on with another dataset, model, setting or seed, and say which one changed."""
+        if changes := self.changes(dataset, recipe, seed):
+            raise ConfigError(
+                f"{self.path} was trained otherwise: {'; '.join(changes)}; use what it began with, or start a new run."
+            )
+
+    # -- the trainer's keeper ---------------------------------------------------------------------------------------
+
+    def record(self, metrics: Mapping[str, Any], seconds: float, validation_seconds: float) -> None:
+        """Append one finished epoch."""
+        spent = {"seconds": seconds, "validation_seconds": validation_seconds, **peak_mb()}
+        self._metrics.append(metrics)
+        self._timings.append({"epoch": metrics["epoch"], **spent})
+
+    def due(self) -> bool:
+        return time.monotonic() - self._saved_at >= self.autosave
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Keep the state. ``last`` holds the best weights too, so the two files can never disagree for long."""
+        for records in (self._metrics, self._timings):
+            records.sync()  # what the checkpoint counts as done must be on the disk before it
+        Checkpoint(checkpoint.tensors, {**checkpoint.about, **self._identity}).save(self.path / LAST)
+        self._save_best(checkpoint)
+        self._saved_at = time.monotonic()
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """What every file of weights in this folder is of."""
+        about = self.about
+        names = {name: about[name] for name in ("model", "settings", "seed")}
+        return {**names, "dataset": about["dataset"]["fingerprint"]}
+
+    def _save_best(self, checkpoint: Checkpoint) -> None:
+        weights = checkpoint.part("best")
+        epoch = _best_epoch(checkpoint.about)
+        if not weights or (epoch == self._best_saved):
+            return  # the best of one epoch is always the same
+        about = {**self._identity, "epoch": epoch}
+        Checkpoint({f"model.{name}": tensor for name, tensor in weights.items()}, about).save(self.path / BEST)
+        self._best_saved = epoch
+
+    def resume(self) -> Checkpoint | None:
+        """Return the state to continue from, or None if none was saved; later epochs are cut from the records."""
+        self._saved_at = time.monotonic()
+        if not self.has_checkpoint and os.path.lexists(self.path / BEST):
+            raise ArtifactError(f"{self.path / LAST} is missing; restore it from a copy, or train again.")
+        saved = self._load(LAST) if self.has_checkpoint else None
+        for records in (self._metrics, self._timings):
+            records.cut(self._epochs)
+        if saved:
+            self._best_saved = self._verified_best()
+            self.repaired = self._best_saved is None and bool(saved.part("best"))
+            self._save_best(saved)
+        return saved
+
+    def _verified_best(self) -> int | None:
+        """Return the epoch of the best weights; None if they are to be written again."""
+        try:
+            return int(self._load(BEST).about["epoch"])
+        except ArtifactError:
+            return None
+
+    # -- read -------------------------------------------------------------------------------------------------------
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every finished epoch: ``{"epoch": 5, "loss": …, "recall@20": …}``."""
+        return self._metrics.read(self._epochs).records
+
+    def timings(self) -> list[dict[str, Any]]:
+        """What every finished epoch took: ``{"epoch": 5, "seconds": …, "validation_seconds": …, "peak_mb": …}``."""
+        return self._timings.read(self._epochs).records
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to train, and the best state is the one that training ended with."""
+        if not self.has_checkpoint:
+            return False
+        about, recipe = self._describe(LAST), self.recipe
+        if not (recipe.entry.at_once or _over(about, recipe.train)):
+            return False
+        try:
+            return self._describe(BEST)["epoch"] == _best_epoch(about)
+        except ArtifactError:
+            return False  # to be written again
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in training and validation, over all sittings."""
+        return float(sum(line["seconds"] + line["validation_seconds"] for line in self.timings()))
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """Mean time of an epoch's training, validation not counted."""
+        timings = self.timings()
+        return float(sum(line["seconds"] for line in timings)) / max(len(timings), 1)
+
+    @property
+    def peak_mb(self) -> float | None:
+        """The most resident memory of the process while it trained, in MB; None where that was not measured."""
+        return max((line["peak_mb"] for line in self.timings() if "peak_mb" in line), default=None)
+
+    def best(self) -> Checkpoint:
+        """Return the weights of the best epoch, as ``model.…``."""
+        if not os.path.lexists(self.path / BEST):
+            raise ArtifactError(
+                f"{self.path} has no best state yet; let it train up to its first validation: --resume {self.path}."
+            )
+        best = self._load(BEST)
+        if self.has_checkpoint and best.about["epoch"] != (epoch := _best_epoch(self._describe(LAST))):
+            # A kill came between the two files. The last one has the same weights, of a later best epoch.
+            weights = self._load(LAST).part("best")
+            return Checkpoint({f"model.{name}": w for name, w in weights.items()}, {**best.about, "epoch": epoch})
+        return best
+
+    # -- files, verified ----------------------------------------------------------------------------------------------
+
+    def _load(self, name: str) -> Checkpoint:
+        self._describe(name)
+        return Checkpoint.load(self.path / name, checked=self.checked)
+
+    def _describe(self, name: str) -> Description:
+        """Return what a file of weights says of itself; one of another run is refused."""
+        about = Checkpoint.describe(self.path / name, checked=self.checked)
+        for key, value in self._identity.items():
+            if key in about and about[key] != value:  # type: ignore[literal-required]
+                raise ArtifactError(
+                    f"{self.path / name} is of another run: its {key} is not that of {ABOUT}; restore it from a copy, "
+                    "or train again."
+                )
+        needed = {"best_epoch"} if self.recipe.entry.at_once else {"best_epoch", "best", "stale"}
+        if name == LAST and not needed <= about.get("stopping", {}).keys():
+            raise ArtifactError(f"{self.path / name} is no state of training; restore it from a copy, or train again.")
+        return about
+
+    @property
+    def _epochs(self) -> int:
+        """How many epochs the last checkpoint counts as done."""
+        return max(self._describe(LAST)["epoch"] - 1, 0) if self.has_checkpoint else 0
+
+
+def environment(device: str) -> dict[str, Any]:
+    """What may change the last bits of a result."""
+    packages = ("torch", "numpy", "scipy", "safetensors")
+    return {
+        "dgcf": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+        "machine": platform.machine(),
+        "device": device,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _over(about: Mapping[str, Any], config: TrainConfig) -> bool:
+    """Whether a checkpoint of the training loop is its last."""
+    stopping = EarlyStopping(config.patience, config.min_epochs)
+    stopping.restore(about["stopping"])
+    return stopping.over(about["epoch"], about["done"], config.epochs)
+
+
+def _best_epoch(about: Mapping[str, Any]) -> int:
+    """The best epoch of a checkpoint; without validation the last one counts as best."""
+    return int(about["stopping"]["best_epoch"] or about["epoch"] - 1)
+
+
+def order_of(dataset: Dataset, *, used: bool) -> dict[str, str | None]:
+    """The order of the pairs beside a fingerprint, where it decides what is drawn, and so has to be known."""
+    if not used:
+        return {}
+    require_order(dataset.train)
+    return {"order": dataset.order}

@@ -1,0 +1,75 @@
+"""Training without a loop: a model is solved, validated and kept as the first and only epoch of its run."""
+
+from __future__ import annotations
+
+import time
+
+from dgcf.data.pairs import Pairs
+from dgcf.models.base import AtOnceModel
+from dgcf.train.run.checkpoint import Checkpoint, fill_model
+from dgcf.train.run.folder import Run
+from dgcf.train.run.observer import EpochReport, Observer
+from dgcf.train.trainer import Validate
+
+
+def solve(
+    model: AtOnceModel,
+    pairs: Pairs,
+    metric: str,
+    *,
+    seed: int,
+    validate: Validate | None,
+    observer: Observer,
+    run: Run | None,
+) -> str:
+    """Fill the model from ``pairs``, or from a run that was solved before; give the reason for stopping in words."""
+    saved = run.resume() if run is not None else None
+    if saved is not None and run is not None:
+        fill_model(model, saved.part("best"), str(run.path / "last.safetensors"))
+        observer.note(f"{run.path} was solved before; there is nothing to go on with.")
+    else:
+        _solve_anew(model, pairs, metric, seed, validate, observer, run)
+    reason = "solved at once"
+    observer.finished(reason)
+    return reason
+
+
+def _solve_anew(
+    model: AtOnceModel,
+    pairs: Pairs,
+    metric: str,
+    seed: int,
+    validate: Validate | None,
+    observer: Observer,
+    run: Run | None,
+) -> None:
+    observer.epoch_began(1, 1, 1, 0)
+    began = time.perf_counter()
+    model.solve(pairs, seed)
+    seconds = time.perf_counter() - began
+    validation = dict(validate(model.ranking(pairs))) if validate else {}
+    if run is not None:
+        run.record({"epoch": 1, **validation}, seconds, time.perf_counter() - began - seconds)
+        run.save(_checkpoint(model))
+    observer.batch_done()
+    observer.epoch_ended(
+        EpochReport(
+            epoch=1,
+            epochs=1,
+            loss=None,
+            seconds=seconds,
+            pairs=len(pairs),
+            metric=metric,
+            best=validation.get(metric),
+            best_epoch=1,
+            validation=validation,
+        )
+    )
+
+
+def _checkpoint(model: AtOnceModel) -> Checkpoint:
+    """As the training loop leaves it after one epoch: the next would be the second, and the first was the best."""
+    return Checkpoint(
+        {f"best.{name}": tensor for name, tensor in model.state_dict().items()},
+        {"epoch": 2, "done": 0, "stopping": {"best_epoch": 1}},
+    )
