@@ -34,7 +34,7 @@ def test_everything_in_the_catalogue_is_listed_and_explained(dgcf_json: Callable
     for model in found["models"]:
         entry = CATALOG[model["name"]]
         assert model["about"] == entry.about
-        assert model["trained"] == ("at once" if entry.at_once else "in epochs")
+        assert model["trained"] == ("at once" if entry.solved else "in epochs")
         assert model["source"]
         assert [one["name"] for one in model["parameters"]] == entry.keys
         for one in model["parameters"]:

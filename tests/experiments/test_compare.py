@@ -231,7 +231,7 @@ def test_patience_that_ran_out_is_an_end_too(dataset: Dataset, tmp_path: Path) -
     assert run.finished
 
 
-@pytest.mark.parametrize("name", [name for name, model in CATALOG.items() if model.at_once])
+@pytest.mark.parametrize("name", [name for name, model in CATALOG.items() if model.solved])
 def test_a_model_says_truly_whether_the_seed_matters(dataset: Dataset, name: str) -> None:
     rankings = [train(dataset, resolve(name), seed=seed, device="cpu").ranking for seed in (0, 1)]
     users = torch.arange(dataset.n_users)

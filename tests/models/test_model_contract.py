@@ -46,7 +46,7 @@ def readouts(name: str) -> list[str]:
     return ["mean", "last", *(["concat"] if issubclass(entry(name).build, WeightedModel) else [])]
 
 
-@pytest.mark.parametrize("name", [name for name in CATALOG if not entry(name).at_once])
+@pytest.mark.parametrize("name", [name for name in CATALOG if not entry(name).solved])
 class TestContract:
     def test_shapes(self, name: str) -> None:
         for readout in readouts(name):

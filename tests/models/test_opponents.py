@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
-from dgcf.models import CATALOG, AtOnceModel, Embeddings, ItemWeights, entry, itemknn
+from dgcf.models import CATALOG, Embeddings, ItemWeights, SolvedModel, entry, itemknn
 from dgcf.models.ease import EASE, EASEConfig, gram_matrix
 from dgcf.models.ials import IALS, IALSConfig
 from dgcf.models.itemknn import ItemKNN, ItemKNNConfig, largest
@@ -24,7 +24,7 @@ from dgcf.models.popularity import Popularity, PopularityConfig
 from dgcf.models.random_order import RandomOrder, RandomOrderConfig
 from dgcf.random import uniform
 
-AT_ONCE = [name for name in CATALOG if entry(name).at_once]
+SOLVED = [name for name in CATALOG if entry(name).solved]
 
 
 def random_pairs(seed: int, n_users: int = 30, n_items: int = 12, density: float = 0.3) -> Pairs:
@@ -34,15 +34,15 @@ def random_pairs(seed: int, n_users: int = 30, n_items: int = 12, density: float
     return Pairs.from_indices(*np.nonzero(met), n_users, n_items)
 
 
-def solved(name: str, pairs: Pairs, seed: int = 0, **given: Any) -> AtOnceModel:
+def solved(name: str, pairs: Pairs, seed: int = 0, **given: Any) -> SolvedModel:
     config = type(entry(name).config)(**given)
     model = entry(name).build(pairs.n_users, pairs.n_items, config)
-    assert isinstance(model, AtOnceModel)
+    assert isinstance(model, SolvedModel)
     model.solve(pairs, seed)
     return model
 
 
-def all_scores(model: AtOnceModel, pairs: Pairs) -> NDArray[np.float64]:
+def all_scores(model: SolvedModel, pairs: Pairs) -> NDArray[np.float64]:
     return model.ranking(pairs).scores(torch.arange(pairs.n_users)).double().numpy()
 
 
@@ -50,7 +50,7 @@ def dense(pairs: Pairs) -> NDArray[np.float64]:
     return np.asarray(pairs.to_scipy().todense(), dtype=np.float64)
 
 
-@pytest.mark.parametrize("name", AT_ONCE)
+@pytest.mark.parametrize("name", SOLVED)
 class TestContract:
     def test_a_score_for_every_user_and_item(self, name: str) -> None:
         pairs = random_pairs(0)

@@ -16,12 +16,12 @@ from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
-from dgcf.models import CATALOG, AtOnceModel, Ranking
+from dgcf.models import CATALOG, Ranking, SolvedModel
 from dgcf.train import Observer, Run, Trained, build, load, resolve, train
 from tests.train.listening import Ear
 from tests.train.planted_tastes import planted_tastes
 
-AT_ONCE = [name for name, found in CATALOG.items() if found.at_once]
+SOLVED = [name for name, found in CATALOG.items() if found.solved]
 FILES = ("last.safetensors", "best.safetensors", "metrics.jsonl")
 
 
@@ -38,7 +38,7 @@ def scores(found: Ranking) -> torch.Tensor:
     return found.scores(torch.arange(60))
 
 
-@pytest.mark.parametrize("model", AT_ONCE)
+@pytest.mark.parametrize("model", SOLVED)
 class TestRun:
     def test_one_epoch_that_is_the_best(self, model: str, dataset: Dataset, tmp_path: Path) -> None:
         heard = Ear()
@@ -55,7 +55,7 @@ class TestRun:
     def test_it_comes_back_from_its_folder_as_it_was(self, model: str, dataset: Dataset, tmp_path: Path) -> None:
         out = fit(dataset, created(tmp_path / "run", dataset, model))
         found, propagation, ranking = load(Run.open(tmp_path / "run"), dataset)
-        assert isinstance(found, AtOnceModel)
+        assert isinstance(found, SolvedModel)
         assert propagation is None
         assert torch.equal(scores(ranking), scores(out.ranking))
 

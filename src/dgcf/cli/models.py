@@ -34,7 +34,7 @@ def list_models(
 
     chosen = list(CATALOG.values()) if name is None else [entry(name)]
     loop = parameters(TrainConfig())
-    in_epochs = any(not one.at_once for one in chosen)
+    in_epochs = any(not one.solved for one in chosen)
     result = {
         "models": [describe(one) for one in chosen],
         "training": [parameter.to_dict() for parameter in loop] if in_epochs else [],
@@ -54,7 +54,7 @@ def describe(model: Entry) -> dict[str, Any]:
 
 
 def _trained(model: Entry) -> str:
-    return "at once" if model.at_once else "in epochs"
+    return "at once" if model.solved else "in epochs"
 
 
 def _source(model: Entry) -> str:
@@ -78,7 +78,7 @@ def _draw_one(model: Entry, loop: list[Parameter]) -> None:
         out.print(_settings_table(own, "its own settings"))
     else:
         out.print("It has no settings.")
-    if not model.at_once:
+    if not model.solved:
         out.print(_settings_table(loop, "settings of the training loop"))
         out.print("A preset (`dgcf train --preset`) sets values over these defaults, and --set over both.")
 

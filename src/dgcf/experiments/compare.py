@@ -79,7 +79,7 @@ def plans(
 def _keys(model: str) -> list[str]:
     """The settings that can be given to a model: its own, and the loop's where it is trained in epochs."""
     found = entry(model)
-    return [*found.keys, *([] if found.at_once else TRAIN_KEYS)]
+    return [*found.keys, *([] if found.solved else TRAIN_KEYS)]
 
 
 def _shared_out(
@@ -162,7 +162,7 @@ def ready(
                     run = Run.create(path, dataset, plan.recipe, seed=seed, device=place, source=source)
                 if run.finished:
                     say(f"{run.path} is finished; it is taken as it is.")
-                    if not plan.recipe.entry.at_once and not (run.path / CURVES).exists():
+                    if not plan.recipe.entry.solved and not (run.path / CURVES).exists():
                         picture(run)  # a kill came between the last state and its picture
                 here.append(run)
             missing = [run for run in here if not run.finished]

@@ -117,11 +117,11 @@ def notes(found: Standings) -> list[str]:
 
 def settings_of(row: Standing) -> str:
     """How a row was trained: its model, preset, what is set otherwise, and the seeds. At once, presets say nothing."""
-    at_once = entry(row.model).at_once
-    shown = row.settings if at_once else row.changed
+    solved = entry(row.model).solved
+    shown = row.settings if solved else row.changed
     words = [
         "" if row.label == row.model else f"model {row.model}",
-        "solved at once" if at_once else f"preset {row.preset}",
+        "solved at once" if solved else f"preset {row.preset}",
         ", ".join(f"{key} {value}" for key, value in shown.items()),
         f"seeds {', '.join(map(str, row.seeds))}" if row.seeded else "the same for every seed",
     ]

@@ -106,7 +106,7 @@ def search_for(
 def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, Any], metric: str | None) -> Recipe:
     """A recipe whose best epoch is picked by ``metric``; a model that is solved at once has no epoch to pick."""
     recipe = resolve(model, dataset=dataset.name, preset=preset, settings=settings)
-    if metric is None or recipe.entry.at_once:
+    if metric is None or recipe.entry.solved:
         return recipe
     return resolve(model, dataset=dataset.name, preset=preset, settings={**settings, "metric": metric})
 

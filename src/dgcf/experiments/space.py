@@ -19,7 +19,7 @@ Spaces = dict[str, Space]
 
 def space_of(recipe: Recipe) -> Spaces:
     """The settings of this recipe that are worth searching, the model's own first, less what has no effect in it."""
-    if recipe.entry.at_once:
+    if recipe.entry.solved:
         return search_space(recipe.model)
     found = {**search_space(recipe.model), **search_space(recipe.train)}
     idle = set(recipe.train.unread)

@@ -1,6 +1,6 @@
 """The models room: a graph, or pairs alone, become a ranking; no optimiser, loss or sampler lives here."""
 
-from dgcf.models.base import AtOnceModel, DropSchedule, Embeddings, GraphModel, ItemWeights, Model, Ranking
+from dgcf.models.base import DropSchedule, Embeddings, GraphModel, ItemWeights, Model, Ranking, SolvedModel
 from dgcf.models.catalog import CATALOG, Entry, entry
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.gates import gate_correlation
@@ -10,7 +10,6 @@ from dgcf.models.mf import MatrixFactorisation, MatrixFactorisationConfig
 __all__ = [
     "CATALOG",
     "DGCF",
-    "AtOnceModel",
     "DGCFConfig",
     "DropSchedule",
     "Embeddings",
@@ -23,6 +22,7 @@ __all__ = [
     "MatrixFactorisationConfig",
     "Model",
     "Ranking",
+    "SolvedModel",
     "entry",
     "gate_correlation",
 ]

@@ -1,7 +1,7 @@
 """What every model gives and takes: the contract between the graph, the training loop and whoever ranks items.
 
 A model is trained in epochs or at once. In epochs: a graph model is parameters and ``forward(propagation)``, and the
-training loop moves the parameters. At once: an ``AtOnceModel`` computes its state from the training pairs. Either way a
+training loop moves the parameters. At once: a ``SolvedModel`` computes its state from the training pairs. Either way a
 *ranking* comes out. Nodes are numbered users first, then items: N = n_users + n_items; row ``n_users + i`` is item i.
 """
 
@@ -197,7 +197,7 @@ class GraphModel(nn.Module, ABC):
         return Embeddings(nodes[: self.n_users], nodes[self.n_users :])
 
 
-class AtOnceModel(nn.Module, ABC):
+class SolvedModel(nn.Module, ABC):
     """A model that is computed from the training pairs at once: its state is buffers, and ``solve`` fills them.
 
     A subclass is built by ``(n_users, n_items, config)`` with buffers of their final shapes, so that a stored state can
@@ -216,7 +216,7 @@ class AtOnceModel(nn.Module, ABC):
         """What the state ranks with; ``pairs`` are those it was solved for."""
 
 
-class SolvedEmbeddings(AtOnceModel):
+class SolvedEmbeddings(SolvedModel):
     """One whose state is embeddings: ``users`` (n_users, dim) and ``items`` (n_items, dim), zeros until solved."""
 
     users: Tensor
@@ -231,7 +231,7 @@ class SolvedEmbeddings(AtOnceModel):
         return Embeddings(self.users, self.items)
 
 
-Model = GraphModel | AtOnceModel
+Model = GraphModel | SolvedModel
 
 
 def xavier_uniform(name: str, rows: int, columns: int, seed: int) -> Tensor:

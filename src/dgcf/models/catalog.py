@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.graph import PropagationSpec
-from dgcf.models.base import AtOnceModel
+from dgcf.models.base import SolvedModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.ease import EASE, EASEConfig
 from dgcf.models.gcmc import GCMC, GCMCConfig
@@ -39,7 +39,7 @@ class ModelConfig(Protocol):
 class Entry:
     """One name of the catalogue: the class that is built, and its default ``config``.
 
-    A ``GraphModel`` is built by ``(n_users, n_items, config, seed)``, an ``AtOnceModel`` by the first three.
+    A ``GraphModel`` is built by ``(n_users, n_items, config, seed)``, a ``SolvedModel`` by the first three.
     """
 
     name: str
@@ -48,14 +48,14 @@ class Entry:
     about: str
 
     @property
-    def at_once(self) -> bool:
+    def solved(self) -> bool:
         """Whether the model is solved at once, and so has none of the training loop's settings."""
-        return issubclass(self.build, AtOnceModel)
+        return issubclass(self.build, SolvedModel)
 
     @property
     def seeded(self) -> bool:
         """Whether another seed gives another model."""
-        return not self.at_once or bool(self.build.seeded)
+        return not self.solved or bool(self.build.seeded)
 
     @property
     def keys(self) -> list[str]:

@@ -13,7 +13,7 @@ from dgcf.config import Between, require_range, tuned
 from dgcf.data.pairs import Pairs
 from dgcf.data.rows import DenseRows
 from dgcf.errors import ConfigError
-from dgcf.models.base import AtOnceModel, ItemWeights
+from dgcf.models.base import ItemWeights, SolvedModel
 
 _BLOCK = 1 << 23  # numbers of a matrix that are worked on at once: 64 MB
 
@@ -37,7 +37,7 @@ class EASEConfig:
         return (8 + 4) * n_items**2
 
 
-class EASE(AtOnceModel):
+class EASE(SolvedModel):
     """Embarrassingly shallow autoencoders (Steck, WWW 2019).
 
     ``B = argmin ‖X − X B‖² + λ‖B‖²`` with ``diag(B) = 0``, X (n_users, n_items) the binary training pairs, has the

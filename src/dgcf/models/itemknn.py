@@ -15,7 +15,7 @@ from dgcf.config import Between, require_range, tuned
 from dgcf.data.pairs import Pairs
 from dgcf.data.rows import SparseRows
 from dgcf.graph.crosshop.hubs import Hubs, refuse_too_much, split_hubs
-from dgcf.models.base import AtOnceModel, ItemWeights
+from dgcf.models.base import ItemWeights, SolvedModel
 
 _BLOCK_WORK = 1 << 22  # multiply-adds of one block of rows, whose product has at most as many entries
 _CLASS_WORK = 1 << 27  # what a user with very many items must save to be worth the search by classes
@@ -45,7 +45,7 @@ class ItemKNNConfig:
         return (8 + 2 * 12) * n_items * min(self.neighbours, n_items)
 
 
-class ItemKNN(AtOnceModel):
+class ItemKNN(SolvedModel):
     """Item-based nearest neighbours (Sarwar et al., WWW 2001), with shrinkage as in Bell and Koren (ICDM 2007).
 
     ``c_ij = |U_i ∩ U_j| / (√(d_i d_j) + h)`` is the shrunk cosine of two items' users, d the number of these.

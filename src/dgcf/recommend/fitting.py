@@ -29,7 +29,7 @@ def fit_snapshot(
         raise ConfigError(f"on is {on!r}, expected 'train' or 'everything'.")
     # A slip in a setting shows before the data is read.
     recipe = resolve(rec.model, preset=rec.preset, settings=rec.settings)
-    in_epochs = not recipe.entry.at_once
+    in_epochs = not recipe.entry.solved
     dataset = load(data, Preparation(keep_order=recipe.train.recency > 0), titles=titles)
     settings = dict(rec.settings)
     if on == "everything":

@@ -15,9 +15,8 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.files import sole_use
 from dgcf.graph import Propagation, build_propagation
-from dgcf.models.base import AtOnceModel, Model, Ranking
+from dgcf.models.base import Model, Ranking, SolvedModel
 from dgcf.models.limits import refuse_too_large
-from dgcf.train import solve as atonce
 from dgcf.train.interrupt import asked_to_stop
 from dgcf.train.loop import SideBySide
 from dgcf.train.peak_memory import mark_peak
@@ -27,6 +26,7 @@ from dgcf.train.run.folder import Run, environment
 from dgcf.train.run.observer import Observer, PlainLines, Several
 from dgcf.train.run.plots import draw_curves
 from dgcf.train.run.records import append_text
+from dgcf.train.solve import solve
 from dgcf.train.trainer import Trainer, Validate, ranked_embeddings
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def build(
 ) -> tuple[Model, Propagation | None]:
     """The model as it starts, and the graph that it propagates over: the training pairs and nothing else."""
     refuse_too_large(recipe.name, recipe.model, dataset.n_users, dataset.n_items, len(dataset.train))
-    if recipe.entry.at_once:
+    if recipe.entry.solved:
         return recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model), None
     model = recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model, seed)
     spec = recipe.model.spec()
@@ -127,7 +127,7 @@ def train_many(
 
 def groups(trainings: Sequence[T], recipe: Recipe, device: str) -> list[list[T]]:
     """Which of several trainings with this recipe go side by side: on a GPU all of them, else each is alone."""
-    if pick_device(device).type == "cuda" and not recipe.entry.at_once:
+    if pick_device(device).type == "cuda" and not recipe.entry.solved:
         return [list(trainings)]
     return [[each] for each in trainings]
 
@@ -149,9 +149,9 @@ def _train_together(
         for each in trainings:
             if each.run is not None:
                 held.enter_context(sole_use(each.run.path))
-        if isinstance(model, AtOnceModel):
+        if isinstance(model, SolvedModel):
             (each,) = trainings
-            reason = atonce.solve(
+            reason = solve(
                 model,
                 dataset.train,
                 recipe.train.metric,
@@ -213,7 +213,7 @@ def load(run: Run, dataset: Dataset, *, device: str = "cpu") -> tuple[Model, Pro
     recipe = run.recipe
     model, propagation = build(dataset, recipe, seed=run.seed, device=pick_device(device))
     fill_model(model, run.best().part("model"), str(run.path / "best.safetensors"))
-    if isinstance(model, AtOnceModel):
+    if isinstance(model, SolvedModel):
         return model, None, model.ranking(dataset.train)
     return model, propagation, ranked_embeddings(model, propagation, recipe.train)
 
@@ -265,7 +265,7 @@ def _outcome(trainer: Trainer, recipe: Recipe, reason: str, run: Run | None, sec
 
 
 def _solved(
-    model: AtOnceModel, dataset: Dataset, recipe: Recipe, reason: str, run: Run | None, seconds: float
+    model: SolvedModel, dataset: Dataset, recipe: Recipe, reason: str, run: Run | None, seconds: float
 ) -> Trained:
     return Trained(
         model=model,

@@ -65,7 +65,7 @@ def preset_settings(preset: str, model: Entry, dataset: str) -> dict[str, Any]:
     if preset not in PRESETS:
         hint = did_you_mean(preset, PRESETS) or f"; there are {', '.join(PRESETS)}."
         raise ConfigError(f"there is no preset {preset!r}{hint}")
-    if preset == "plain" or model.at_once:
+    if preset == "plain" or model.solved:
         return {}
     family = family_of(dataset)
     is_dgcf = model.name.startswith("dgcf")

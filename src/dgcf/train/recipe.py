@@ -33,7 +33,7 @@ class Recipe:
 
     def settings(self) -> dict[str, Any]:
         """Every setting as it will be used, flat, as ``--set`` and a run folder spell them."""
-        if self.entry.at_once:
+        if self.entry.solved:
             return asdict(self.model)
         return {**asdict(self.model), **asdict(self.train), "negatives": self.train.n_negatives}
 
@@ -44,7 +44,7 @@ def resolve(
     """Defaults, then the preset for this model and dataset, then ``settings``; unknown names and values refused."""
     found = entry(model)
     given = dict(settings or {})
-    loop_keys = [] if found.at_once else TRAIN_KEYS
+    loop_keys = [] if found.solved else TRAIN_KEYS
     _refuse_loop(found, given)
     refuse_unknown(given, [*found.keys, *loop_keys], f"model {model}")
     chosen = {**preset_settings(preset, found, dataset), **given}
@@ -59,7 +59,7 @@ def resolve(
 def _refuse_loop(found: Entry, given: Mapping[str, Any]) -> None:
     """Say why a model that is solved at once has no learning rate."""
     for key in given:
-        if found.at_once and key in TRAIN_KEYS and key not in found.keys:
+        if found.solved and key in TRAIN_KEYS and key not in found.keys:
             raise ConfigError(
                 f"model {found.name} is solved at once, not trained in epochs, so it has no setting {key!r}; "
                 f"it has {', '.join(found.keys) or 'none'}."

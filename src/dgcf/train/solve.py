@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from dgcf.data.pairs import Pairs
-from dgcf.models.base import AtOnceModel
+from dgcf.models.base import SolvedModel
 from dgcf.train.run.checkpoint import Checkpoint, fill_model
 from dgcf.train.run.folder import Run
 from dgcf.train.run.observer import EpochReport, Observer
@@ -13,7 +13,7 @@ from dgcf.train.trainer import Validate
 
 
 def solve(
-    model: AtOnceModel,
+    model: SolvedModel,
     pairs: Pairs,
     metric: str,
     *,
@@ -35,7 +35,7 @@ def solve(
 
 
 def _solve_anew(
-    model: AtOnceModel,
+    model: SolvedModel,
     pairs: Pairs,
     metric: str,
     seed: int,
@@ -67,7 +67,7 @@ def _solve_anew(
     )
 
 
-def _checkpoint(model: AtOnceModel) -> Checkpoint:
+def _checkpoint(model: SolvedModel) -> Checkpoint:
     """As the training loop leaves it after one epoch: the next would be the second, and the first was the best."""
     return Checkpoint(
         {f"best.{name}": tensor for name, tensor in model.state_dict().items()},

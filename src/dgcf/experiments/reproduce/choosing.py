@@ -129,7 +129,7 @@ def _followers(book: Book, source: Source) -> list[Source]:
 
 def _without_validation(recipe: Recipe, source: Source, epochs: int) -> Recipe:
     """The same to be trained for so many epochs; nothing stops it earlier, and it would be the last that is kept."""
-    if recipe.entry.at_once:
+    if recipe.entry.solved:
         return recipe
     fixed = {"epochs": epochs, "min_epochs": 0, "patience": 0}
     told = {name: value for name, value in recipe.settings().items() if value is not None}

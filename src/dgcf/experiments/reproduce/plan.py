@@ -184,7 +184,7 @@ def decided_file(source: Source, settings: str, model: str) -> str:
 def _settings_of(model: str) -> set[str]:
     """The settings that have a meaning for a model."""
     recipe = resolve(model, preset="plain")
-    idle = set() if recipe.entry.at_once or drops_edges(recipe) else {"edge_dropout", "dropout_draws"}
+    idle = set() if recipe.entry.solved or drops_edges(recipe) else {"edge_dropout", "dropout_draws"}
     return set(recipe.settings()) - idle
 
 

@@ -278,7 +278,7 @@ class Run:
         if not self.has_checkpoint:
             return False
         about, recipe = self._describe(LAST), self.recipe
-        if not (recipe.entry.at_once or _over(about, recipe.train)):
+        if not (recipe.entry.solved or _over(about, recipe.train)):
             return False
         try:
             return self._describe(BEST)["epoch"] == _best_epoch(about)
@@ -329,7 +329,7 @@ class Run:
                     f"{self.path / name} is of another run: its {key} is not that of {ABOUT}; restore it from a copy, "
                     "or train again."
                 )
-        needed = {"best_epoch"} if self.recipe.entry.at_once else {"best_epoch", "best", "stale"}
+        needed = {"best_epoch"} if self.recipe.entry.solved else {"best_epoch", "best", "stale"}
         if name == LAST and not needed <= about.get("stopping", {}).keys():
             raise ArtifactError(f"{self.path / name} is no state of training; restore it from a copy, or train again.")
         return about
