@@ -72,7 +72,9 @@ def compare_models(
 
     Example: `dgcf compare runs/lightgcn runs/dgcf`
     """
-    from dgcf.cli import comparing  # here, because torch takes seconds to import and other verbs do not need it
+    from dgcf.cli.views import (
+        compare as view,  # here, because torch takes seconds to import and other verbs do not need it
+    )
     from dgcf.experiments import report
     from dgcf.experiments.compare import metric_names
 
@@ -80,23 +82,23 @@ def compare_models(
     targets = {name: target for name, target in given.items() if target is not None}
     report.refuse_targets(targets)
     ks = cut_offs(k)
-    shown = comparing.Shown(mask, ks, metric_names(metrics, ks), reference, device)
+    shown = view.Shown(mask, ks, metric_names(metrics, ks), reference, device)
     training = {"--seeds": seeds, "--seed": seed, "--preset": preset, "--set": settings, "--config": config}
     if models is None:
         _refuse_given({**training, "--out": folder}, "is for training with --models; leave it out")
-        found = comparing.finished_runs(what, data, shown)
+        found = view.finished_runs(what, data, shown)
     else:
         _refuse_given({"--data": data}, "is for run folders; name the dataset itself")
-        wanted = comparing.Wanted(
+        wanted = view.Wanted(
             [word.strip() for word in models.split(",") if word.strip()],
             preset or "paper",
             settings or [],
             config or [],
             list(range(seed or 0, (seed or 0) + (seeds or 1))),
         )
-        found = comparing.trained(what, wanted, folder, shown)
+        found = view.trained(what, wanted, folder, shown)
     report.write(found, targets)
-    emit(found.to_dict(), as_json, lambda: comparing.draw(found))
+    emit(found.to_dict(), as_json, lambda: view.draw(found))
 
 
 def _refuse_given(options: dict[str, Any], why: str) -> None:

@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from dgcf.cli.reading import PANEL as READING
-from dgcf.cli.reading import reads_a_file
+from dgcf.cli.read_options import PANEL as READING
+from dgcf.cli.read_options import reads_a_file
 from dgcf.cli.terminal import AsJson, emit, out, progress, say, warn
 from dgcf.data import Dataset, catalog, load
 from dgcf.data.convert import CONVERSIONS, convert

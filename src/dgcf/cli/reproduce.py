@@ -124,8 +124,8 @@ def _run(
 
 
 def _watcher() -> Watcher:
-    from dgcf.cli.reproducing import Bar, Lines
     from dgcf.cli.terminal import err
+    from dgcf.cli.views.reproduce import Bar, Lines
 
     return Bar() if err.is_terminal else Lines()
 

@@ -61,21 +61,23 @@ def train_model(
 
     Example: `dgcf train deoscirec/ml-100k --model dgcf --set layers=2`
     """
-    from dgcf.cli import training  # here, because torch takes seconds to import and other verbs do not need it
+    from dgcf.cli.views import (
+        train as view,  # here, because torch takes seconds to import and other verbs do not need it
+    )
 
     filed = read_toml(config) if config else {}
     model, preset = (_once(config, filed, name, said) for name, said in (("model", model), ("preset", preset)))
     given = {**filed, **parse_settings(settings or [])}
-    how = training.How(device, mask, save_every, tuple(track or []))
+    how = view.How(device, mask, save_every, tuple(track or []))
     if resume is not None:
         if seeds > 1 or folder is not None:
             raise ConfigError("--resume goes on with one run in its own folder; leave out --seeds and --out.")
-        results = [training.resume(resume, data, model, preset, given, seed, how)]
+        results = [view.resume(resume, data, model, preset, given, seed, how)]
     else:
         if data is None:
             raise ConfigError("there is nothing to train on; name a dataset, such as deoscirec/ml-100k.")
-        results = training.start(data, model or "dgcf", preset or "paper", given, (seed or 0, seeds), folder, how)
-    emit(training.together(results), as_json, lambda: training.draw(results))
+        results = view.start(data, model or "dgcf", preset or "paper", given, (seed or 0, seeds), folder, how)
+    emit(view.together(results), as_json, lambda: view.draw(results))
 
 
 def _once(config: Path | None, filed: dict[str, Any], name: str, said: str | None) -> str | None:

@@ -49,8 +49,10 @@ def tune_model(
 
     Example: `dgcf tune deoscirec/ml-100k --model lightgcn --trials 30 --set dim=64 --search l2=1e-6:1e-2:log`
     """
-    from dgcf.cli import tuning  # here, because torch takes seconds to import and other verbs do not need it
+    from dgcf.cli.views import (
+        tune as view,  # here, because torch takes seconds to import and other verbs do not need it
+    )
 
-    found = tuning.search_of(data, model, preset, parse_settings(settings or []), search or [], metric, seed, folder)
-    tuned = tuning.run(found, trials, minutes, jobs, device)
-    emit(tuned.to_dict(), as_json, lambda: tuning.draw(tuned))
+    found = view.search_of(data, model, preset, parse_settings(settings or []), search or [], metric, seed, folder)
+    tuned = view.run(found, trials, minutes, jobs, device)
+    emit(tuned.to_dict(), as_json, lambda: view.draw(tuned))

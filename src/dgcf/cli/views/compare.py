@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dgcf.cli.failures import StoppedError
 from dgcf.cli.terminal import out, progress, say
-from dgcf.cli.training import observer
+from dgcf.cli.views.train import observer
 from dgcf.data import Dataset, load
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.experiments.compare import (
