@@ -14,17 +14,17 @@ import pytest
 
 from dgcf import files
 from dgcf.errors import DataError
-from dgcf.files import claimed, recover_folder, whole_file, whole_folder
+from dgcf.files import atomic_file, atomic_folder, recover_folder, try_claim
 
 
 def test_one_has_it_and_the_next_when_that_lets_go(tmp_path: Path) -> None:
     path = tmp_path / "new" / "claims" / "one"
-    with claimed(path) as first:
-        with claimed(path) as second, claimed(path.with_name("other")) as other:
+    with try_claim(path) as first:
+        with try_claim(path) as second, try_claim(path.with_name("other")) as other:
             assert (first, second, other) == (True, False, True)
         assert path.exists()
     assert not path.parent.exists()
-    with claimed(path) as again:
+    with try_claim(path) as again:
         assert again
 
 
@@ -35,11 +35,11 @@ def test_a_claim_that_was_taken_away_while_one_waited_is_none(tmp_path: Path, mo
     early = os.open(path, os.O_CREAT)
     path.unlink()
     monkeypatch.setattr("dgcf.files._opened", lambda _: early)
-    with claimed(path) as got:
+    with try_claim(path) as got:
         assert not got
     path.touch()
     monkeypatch.setattr("dgcf.files._opened", lambda _: os.open(path, os.O_RDONLY))
-    with claimed(path) as got:
+    with try_claim(path) as got:
         assert got
 
 
@@ -47,10 +47,10 @@ def test_processes_that_come_and_go_never_have_it_together(tmp_path: Path) -> No
     script = f"""
         import sys
         from pathlib import Path
-        from dgcf.files import claimed
+        from dgcf.files import try_claim
         path, count, done = Path({str(tmp_path)!r}) / "claims" / "one", Path({str(tmp_path)!r}) / "count", 0
         while done < 300:
-            with claimed(path) as got:
+            with try_claim(path) as got:
                 if got:
                     count.write_text(str(int(count.read_text()) + 1))
                     done += 1
@@ -64,7 +64,7 @@ def test_processes_that_come_and_go_never_have_it_together(tmp_path: Path) -> No
 
 
 def test_where_nothing_can_be_written_it_is_one_sentence() -> None:
-    with pytest.raises(DataError, match="cannot write /proc/claims/one"), claimed(Path("/proc/claims/one")):
+    with pytest.raises(DataError, match="cannot write /proc/claims/one"), try_claim(Path("/proc/claims/one")):
         pass
 
 
@@ -85,7 +85,7 @@ def exchanges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 def test_overwriting_never_leaves_a_moment_without_a_target(tmp_path: Path) -> None:
     """A second process looks at the target all the time while it is replaced 200 times."""
-    with whole_folder(tmp_path / "set") as beside:
+    with atomic_folder(tmp_path / "set") as beside:
         fill(beside, "0")
     watch = f"""
         import os
@@ -104,7 +104,7 @@ def test_overwriting_never_leaves_a_moment_without_a_target(tmp_path: Path) -> N
     assert watcher.stdout is not None
     assert watcher.stdout.readline() == "ready\n"
     for number in range(200):
-        with whole_folder(tmp_path / "set", overwrite=True) as beside:
+        with atomic_folder(tmp_path / "set", overwrite=True) as beside:
             fill(beside, str(number))
     (tmp_path / "stop").touch()
     out, err = watcher.communicate(timeout=60)
@@ -120,7 +120,7 @@ def test_a_kill_between_any_two_renames_loses_nothing(
     step: int, exchanges: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "set"
-    with whole_folder(target) as beside:
+    with atomic_folder(target) as beside:
         fill(beside, "old")
     count = 0
 
@@ -138,11 +138,11 @@ def test_a_kill_between_any_two_renames_loses_nothing(
         patch.setattr(Path, "rename", dies(Path.rename))
         patch.setattr(files, "exchange", dies(files.exchange))
         patch.setattr(files.shutil, "rmtree", lambda *words, **options: None)  # a dead process deletes nothing
-        with contextlib.suppress(Killed), whole_folder(target, overwrite=True) as beside:
+        with contextlib.suppress(Killed), atomic_folder(target, overwrite=True) as beside:
             fill(beside, "new")
     recover_folder(target)
     assert (target / "a").read_text() in ("old", "new")
-    with whole_folder(target, overwrite=True) as beside:
+    with atomic_folder(target, overwrite=True) as beside:
         fill(beside, "newer")
     assert (target / "a").read_text() == "newer"
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
@@ -152,8 +152,8 @@ def test_what_killed_processes_left_is_swept_and_what_living_ones_write_is_not(t
     script = """
         import os, sys, time
         from pathlib import Path
-        from dgcf.files import whole_file, whole_folder
-        with whole_file(Path("file")) as beside, whole_folder(Path("set")) as folder:
+        from dgcf.files import atomic_file, atomic_folder
+        with atomic_file(Path("file")) as beside, atomic_folder(Path("set")) as folder:
             (folder / "a").write_text("part")
             (folder.parent / f"tmp_{beside.name}").write_text("of DuckDB")
             print("ready", flush=True)
@@ -174,9 +174,9 @@ def test_what_killed_processes_left_is_swept_and_what_living_ones_write_is_not(t
     (tmp_path / ".file.mine.part").write_text("foreign")
     assert len(list(tmp_path.iterdir())) == 8
     try:
-        with whole_file(tmp_path / "file") as beside:
+        with atomic_file(tmp_path / "file") as beside:
             beside.write_text("whole")
-        with whole_folder(tmp_path / "set") as folder:
+        with atomic_folder(tmp_path / "set") as folder:
             fill(folder, "whole")
         left = sorted(path.name for path in tmp_path.iterdir())
     finally:
@@ -184,9 +184,9 @@ def test_what_killed_processes_left_is_swept_and_what_living_ones_write_is_not(t
         alive.communicate()
     assert len([name for name in left if name.startswith(".file.") and name.endswith(".part")]) == 3
     assert len([name for name in left if name.startswith(".set.")]) == 1
-    with whole_file(tmp_path / "file") as beside:
+    with atomic_file(tmp_path / "file") as beside:
         beside.write_text("again")
-    with whole_folder(tmp_path / "set", overwrite=True) as folder:
+    with atomic_folder(tmp_path / "set", overwrite=True) as folder:
         fill(folder, "again")
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == [".file.mine.part", ".file.more.12345678.part", "file", "set"]
@@ -203,6 +203,6 @@ def test_what_killed_processes_left_is_swept_and_what_living_ones_write_is_not(t
     ],
 )
 def test_an_error_of_the_system_is_told_as_it_is(problem: OSError, sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught, whole_file(tmp_path / "a"):
+    with pytest.raises(DataError) as caught, atomic_file(tmp_path / "a"):
         raise problem
     assert str(caught.value) == f"cannot write {tmp_path / 'a'}: {sentence}."

@@ -24,9 +24,9 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 
 
 @contextlib.contextmanager
-def whole_file(target: Path) -> Iterator[Path]:
+def atomic_file(target: Path) -> Iterator[Path]:
     """Yield a path to write to; on success it becomes ``target`` in one step, on failure nothing is left."""
-    with explained(target):
+    with explain_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target)
         with _held(lambda: _new_file(target)) as beside:
@@ -41,7 +41,7 @@ def whole_file(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def whole_folder(target: Path, *, overwrite: bool = False, also: Collection[str] = ()) -> Iterator[Path]:
+def atomic_folder(target: Path, *, overwrite: bool = False, also: Collection[str] = ()) -> Iterator[Path]:
     """Yield an empty folder to fill; on success it becomes ``target`` in one step, on failure nothing is left.
 
     A folder that is already there is refused unless ``overwrite``, and even then if it holds anything that the new one
@@ -50,7 +50,7 @@ def whole_folder(target: Path, *, overwrite: bool = False, also: Collection[str]
     """
     recover_folder(target)
     _refuse_existing(target, overwrite)
-    with explained(target):
+    with explain_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target)
         with _held(lambda: _new_folder(target, ".part")) as beside:
@@ -74,7 +74,7 @@ def _refuse_existing(target: Path, overwrite: bool) -> None:
 
 
 def _move_folder(beside: Path, target: Path, overwrite: bool, ours: set[str]) -> None:
-    with locked(target.parent):
+    with folder_lock(target.parent):
         _refuse_existing(target, overwrite)  # again: another process may have finished in the meantime
         foreign = sorted(path.name for path in target.iterdir() if path.name not in ours) if target.exists() else []
         if foreign:
@@ -107,7 +107,7 @@ def exchange(one: Path, other: Path) -> bool:
 def recover_folder(target: Path) -> None:
     """Put back a folder whose replacement was killed between two renames."""
     if target.parent.is_dir() and not target.exists() and _beside(target, ".old"):
-        with explained(target), locked(target.parent):
+        with explain_os_errors(target), folder_lock(target.parent):
             for old in _beside(target, ".old"):
                 if not target.exists() and any(old.iterdir()):
                     old.rename(target)
@@ -181,7 +181,7 @@ def _sweep(target: Path) -> None:
 
 
 @contextlib.contextmanager
-def sole_use(folder: Path, called: Path | None = None) -> Iterator[None]:
+def exclusive_lock(folder: Path, called: Path | None = None) -> Iterator[None]:
     """Keep a folder to this process while it works there; another one is refused. A killed process lets go of it.
 
     ``called`` is what the user calls it, where the folder is an inner one.
@@ -203,7 +203,7 @@ def sole_use(folder: Path, called: Path | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def claimed(path: Path) -> Iterator[bool]:
+def try_claim(path: Path) -> Iterator[bool]:
     """Whether ``path`` is this process's alone: a file that is there meanwhile. A killed process lets go of it.
 
     Afterwards it is taken away, and its folder too when it was the last one there.
@@ -211,7 +211,7 @@ def claimed(path: Path) -> Iterator[bool]:
     if fcntl is None:
         yield True
         return
-    with explained(path):
+    with explain_os_errors(path):
         handle = _opened(path)
     got = False
     try:
@@ -244,7 +244,7 @@ def _lies_at(path: Path, handle: int) -> bool:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[None]:
     """Wait for the folder's advisory lock and hold it, so that two changes of its entries do not interleave."""
     if fcntl is None:
         yield
@@ -269,7 +269,7 @@ ADVICE = {
 
 
 @contextlib.contextmanager
-def explained(target: Path) -> Iterator[None]:
+def explain_os_errors(target: Path) -> Iterator[None]:
     """Turn the operating system's refusals into one sentence."""
     try:
         yield

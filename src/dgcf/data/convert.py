@@ -14,7 +14,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.data.paths import require_utf8
 from dgcf.data.sql import path_literal
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.files import whole_file, whole_folder
+from dgcf.files import atomic_file, atomic_folder
 
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet", ".inter": "inter"}
 
@@ -46,7 +46,7 @@ def _rows(dataset: Dataset) -> Iterator[tuple[str, str, str]]:
 
 def _write_table(delimiter: str) -> Callable[[Dataset, Path, bool], None]:
     def write(dataset: Dataset, target: Path, overwrite: bool) -> None:
-        with whole_file(target) as beside, beside.open("w", newline="", encoding="utf-8") as file:
+        with atomic_file(target) as beside, beside.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
             writer.writerow(("user", "item", "split"))
             writer.writerows(_rows(dataset))
@@ -61,7 +61,7 @@ def _write_inter(dataset: Dataset, target: Path, overwrite: bool) -> None:
             raise DataError(
                 f"the id {text!r} holds a tab or a line break, which .inter cannot; convert to csv or parquet."
             )
-    with whole_file(target) as beside, beside.open("w", newline="", encoding="utf-8") as file:
+    with atomic_file(target) as beside, beside.open("w", newline="", encoding="utf-8") as file:
         file.write("user_id:token\titem_id:token\tsplit:token\n")
         file.writelines("\t".join(row) + "\n" for row in _rows(dataset))
 
@@ -69,7 +69,7 @@ def _write_inter(dataset: Dataset, target: Path, overwrite: bool) -> None:
 def _write_parquet(dataset: Dataset, target: Path, overwrite: bool) -> None:
     import duckdb
 
-    with duckdb.connect() as con, whole_file(target) as beside:
+    with duckdb.connect() as con, atomic_file(target) as beside:
         con.execute(
             "CREATE TEMP TABLE users (idx INTEGER, id VARCHAR); CREATE TEMP TABLE items (idx INTEGER, id VARCHAR)"
         )
@@ -100,7 +100,7 @@ def _write_adjacency(dataset: Dataset, target: Path, overwrite: bool) -> None:
     plain = all(text.isdecimal() for text in (*dataset.users.texts, *dataset.items.texts))
     users = dataset.users.texts if plain else [str(index) for index in range(dataset.n_users)]
     items = dataset.items.texts if plain else [str(index) for index in range(dataset.n_items)]
-    with whole_folder(target, overwrite=overwrite, also=[f"{split}.txt" for split in SPLITS]) as beside:
+    with atomic_folder(target, overwrite=overwrite, also=[f"{split}.txt" for split in SPLITS]) as beside:
         for split in SPLITS:
             pairs = dataset.split(split)
             with (beside / f"{split}.txt").open("w") as file:

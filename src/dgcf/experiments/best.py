@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from dgcf.experiments.study import BEST, Row
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.train import Recipe
 
 
@@ -45,7 +45,7 @@ def write_settings(path: Path, recipe: Recipe, searched: Collection[str], header
     text = "\n".join(lines) + "\n"
     if path.is_file() and path.read_bytes() == text.encode():
         return False
-    with whole_file(path) as beside:
+    with atomic_file(path) as beside:
         beside.write_text(text, encoding="utf-8")
     return True
 

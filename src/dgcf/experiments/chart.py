@@ -9,7 +9,7 @@ from typing import Any
 
 from dgcf.errors import ConfigError
 from dgcf.experiments.standings import Standing, Standings
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 
 LABELS, BARS, ROW = 190, 460, 30
 """Widths of the names and of the longest bar, and the height of a row, in the page's picture."""
@@ -54,7 +54,7 @@ def draw_bars(found: Standings, target: Path) -> None:
     figure.suptitle(caption(found), fontsize="small", parse_math=False)
     form = target.suffix.lower().lstrip(".")
     # The same comparison gives the same bytes: no date, and names inside the file that are not drawn at random.
-    with rc_context({"svg.hashsalt": "dgcf"}), whole_file(target) as beside:
+    with rc_context({"svg.hashsalt": "dgcf"}), atomic_file(target) as beside:
         figure.savefig(beside, format=form, dpi=120, metadata={"Date": None} if form == "svg" else None)
 
 

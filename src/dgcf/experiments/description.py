@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.stored import InvalidFileError, decode_json, is_sealed, read_member, seal, typed
 from dgcf.train import resolve
 from dgcf.train.run.folder import OTHER_ORDER
@@ -42,7 +42,7 @@ class About(TypedDict):
 def write_about(path: Path, about: Mapping[str, Any]) -> str:
     """Write the description and return its checksum."""
     sealed = seal(about)
-    with whole_file(path) as beside:
+    with atomic_file(path) as beside:
         beside.write_text(json.dumps(sealed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return str(sealed["sha256"])
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
 
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.stored import Chain, InvalidFileError, Whole, chained, open_member, read_chain
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Journal:
         for event in ({"event": "study", "study": study}, *events):
             line, check = chained(event, check)
             text += line
-        with whole_file(path) as beside:
+        with atomic_file(path) as beside:
             beside.write_text(text, encoding="utf-8")
 
     def news(self) -> list[dict[str, Any]]:

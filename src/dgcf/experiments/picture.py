@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 
 
 def draw_importance(importance: Mapping[str, float], metric: str, target: Path) -> str | None:
@@ -21,6 +21,6 @@ def draw_importance(importance: Mapping[str, float], metric: str, target: Path) 
     axes.bar_label(bars, fmt="%.2f", padding=3)
     axes.set_xlim(0, 1.1 * max(importance.values()))
     axes.set_xlabel(f"share in what sets the best trials apart ({metric})")
-    with whole_file(target) as beside:
+    with atomic_file(target) as beside:
         figure.savefig(beside, format="png", dpi=120)
     return None

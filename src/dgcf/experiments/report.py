@@ -12,7 +12,7 @@ from dgcf.errors import ConfigError
 from dgcf.evaluate.significance import Comparison
 from dgcf.experiments.chart import bars_svg, draw_bars, refuse_without_matplotlib
 from dgcf.experiments.standings import LEVEL, Spread, Standing, Standings
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.models.catalog import entry
 
 SUFFIXES: Mapping[str, tuple[str, ...]] = {
@@ -304,5 +304,5 @@ def write(found: Standings, targets: Mapping[str, Path]) -> None:
         if what == "plot":
             draw_bars(found, target)
         else:
-            with whole_file(target) as beside:
+            with atomic_file(target) as beside:
                 beside.write_text(TEXTS[what](found), encoding="utf-8")

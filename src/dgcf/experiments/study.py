@@ -28,7 +28,7 @@ from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.experiments.description import ABOUT, FORMAT, changes, read_about, write_about
 from dgcf.experiments.journal import JOURNAL, MOST_BYTES, Ending, Journal, imported
 from dgcf.experiments.space import Spaces, contains, distribution
-from dgcf.files import locked, sole_use, whole_file
+from dgcf.files import atomic_file, exclusive_lock, folder_lock
 from dgcf.random import bits
 from dgcf.stored import InvalidFileError, read_member, seal
 
@@ -151,7 +151,7 @@ class Study:
         self.trials: dict[int, Trial] = {}
         self._refuse_taken()
         path.mkdir(parents=True, exist_ok=True)
-        with self._explained(), locked(path):
+        with self._explained(), folder_lock(path):
             self._sha256 = self._settle()
         self._journal = Journal(path / JOURNAL)
         self._remember()
@@ -230,7 +230,7 @@ class Study:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the folder's lock, with everything that any process noted until now."""
-        with self._explained(), locked(self.path), _quiet():
+        with self._explained(), folder_lock(self.path), _quiet():
             for event in self._journal.news():
                 self._apply(event)
             if not self._named:
@@ -343,7 +343,7 @@ class Study:
         folder.mkdir(parents=True, exist_ok=True)
         hold = contextlib.ExitStack()
         try:
-            hold.enter_context(sole_use(folder))
+            hold.enter_context(exclusive_lock(folder))
         except DataError:
             return None
         return hold
@@ -374,7 +374,7 @@ class Study:
         return {name: float(share) for name, share in found.items()}
 
     def write_table(self, rows: list[Row]) -> None:
-        with whole_file(self.path / TABLE) as beside:
+        with atomic_file(self.path / TABLE) as beside:
             lines = [json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows if row.finished]
             beside.write_text("".join(lines), encoding="utf-8")
 

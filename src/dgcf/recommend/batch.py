@@ -23,7 +23,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.data.sql import path_literal
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.files import ADVICE, explained, whole_file
+from dgcf.files import ADVICE, atomic_file, explain_os_errors
 from dgcf.recommend.chunks import Chunks, chunks_beside, sweep_chunks
 from dgcf.recommend.ranking import Ranked, Ranker, catalogue_of, queries_of, rank
 from dgcf.recommend.snapshot import Embedded, Indices, Snapshot
@@ -138,7 +138,7 @@ def _typed(columns: dict[str, NDArray[Any]]) -> str:
 def _join(engine: duckdb.DuckDBPyConnection, sources: list[str], target: Path, kind: str, rows: int) -> None:
     """Write all chunks, in their order, as one file of ``rows`` rows."""
     options = {"parquet": "FORMAT parquet", "csv": "FORMAT csv, HEADER", "json": "FORMAT json"}[kind]
-    with whole_file(target) as beside:
+    with atomic_file(target) as beside:
         chunks, file = f"read_parquet([{', '.join(sources)}])", path_literal(beside, write=True)
         done = engine.execute(f"COPY (SELECT * FROM {chunks}) TO {file} ({options})").fetchone()
         if done is None or int(done[0]) != rows:
@@ -157,7 +157,7 @@ def table_engine(target: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     except duckdb.Error as problem:
         number = next((number for number in ADVICE if os.strerror(number) in str(problem)), None)
         if number is not None:
-            with explained(target):
+            with explain_os_errors(target):
                 raise OSError(number, os.strerror(number)) from problem
         reason = str(problem).strip().splitlines()[0][:200]
         raise DataError(f"cannot write {target}: {reason}; choose another place.") from problem

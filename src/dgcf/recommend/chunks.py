@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, cast
 
 from dgcf.errors import DataError
-from dgcf.files import explained, sole_use, whole_file
+from dgcf.files import atomic_file, exclusive_lock, explain_os_errors
 from dgcf.recommend.container import hash_of
 from dgcf.stored import InvalidFileError, Sha256, Whole, chained, decode_json, open_member, read_chain, read_member
 
@@ -46,10 +46,10 @@ def chunks_beside(target: Path, job: str) -> Iterator[Chunks]:
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise InvalidFileError(f"{folder.name} is not a folder")
         folder.mkdir(parents=True, exist_ok=True)
-        with sole_use(folder, target):
+        with exclusive_lock(folder, target):
             if _job_of(folder) != job:
                 _clear(folder)
-                with whole_file(folder / JOB) as beside:
+                with atomic_file(folder / JOB) as beside:
                     beside.write_text(json.dumps({"kind": "dgcf chunks", "job": job}) + "\n")
             yield Chunks(folder)
             _clear(folder)
@@ -61,7 +61,7 @@ def chunks_beside(target: Path, job: str) -> Iterator[Chunks]:
             "choose another --out."
         ) from problem
     except OSError:
-        with explained(target):
+        with explain_os_errors(target):
             raise
 
 
@@ -71,7 +71,7 @@ def sweep_chunks(target: Path) -> None:
     with contextlib.suppress(OSError, InvalidFileError, DataError):
         if not folder.is_dir() or folder.is_symlink():
             return
-        with sole_use(folder, target):
+        with exclusive_lock(folder, target):
             _job_of(folder)  # refuses a folder that is not ours
             record = folder / RECORD
             if not record.exists() or record.stat().st_mtime_ns <= target.stat().st_mtime_ns:
@@ -103,7 +103,7 @@ class Chunks(dict[int, Chunk]):
     def new(self, start: int, rows: int) -> Iterator[Path]:
         """Yield a path to write a chunk to; afterwards it is on the disk, and then in the record."""
         path = self.path(start)
-        with whole_file(path) as beside:
+        with atomic_file(path) as beside:
             yield beside
         chunk = Chunk(start=start, rows=rows, sha256=hash_of(path) or "")
         line, self._check = chained(chunk, self._check)

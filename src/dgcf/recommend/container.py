@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, TypedDict
 
 from dgcf.errors import ArtifactError, DataError
-from dgcf.files import whole_file, whole_folder
+from dgcf.files import atomic_file, atomic_folder
 from dgcf.recommend import signing
 from dgcf.stored import FileEntry, InvalidFileError, decode_json, file_entry, is_sealed, open_member, seal, typed
 
@@ -66,12 +66,12 @@ def write(
             raise DataError(
                 f"{path} exists already; choose another name, or overwrite it (--overwrite, overwrite=True)."
             )
-        with whole_file(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
+        with atomic_file(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
             for name, data in whole.items():
                 # A fixed time: the same recommender gives the same bytes.
                 archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
         return path
-    with whole_folder(path, overwrite=overwrite, also={SIGNATURE, *known}) as beside:
+    with atomic_folder(path, overwrite=overwrite, also={SIGNATURE, *known}) as beside:
         for name, data in whole.items():
             (beside / name).write_bytes(data)
     return path

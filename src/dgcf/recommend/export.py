@@ -13,7 +13,7 @@ import numpy as np
 
 from dgcf.data.sql import path_literal
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.files import whole_file, whole_folder
+from dgcf.files import atomic_file, atomic_folder
 from dgcf.recommend import artifact
 from dgcf.recommend.batch import ids, table_engine
 from dgcf.recommend.snapshot import Embedded, Side, Snapshot
@@ -51,7 +51,7 @@ def _artifact(snapshot: Snapshot, target: Path, overwrite: bool, sign: Path | No
 
 def _arrays(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
     """``users.npy`` and ``items.npy``; in the same order ``user_ids.json``, ``item_ids.json`` and the titles."""
-    with whole_folder(target, overwrite=overwrite, also=("user_titles.json", "item_titles.json")) as beside:
+    with atomic_folder(target, overwrite=overwrite, also=("user_titles.json", "item_titles.json")) as beside:
         for side in SIDES:
             vocabulary = snapshot.vocabulary(side)
             np.save(beside / f"{side}s.npy", snapshot.rows(side), allow_pickle=False)
@@ -62,7 +62,7 @@ def _arrays(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
 
 def _parquet(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
     """``users.parquet`` and ``items.parquet``: id, title where known, and the embedding as a list of floats."""
-    with whole_folder(target, overwrite=overwrite) as beside, table_engine(target) as engine:
+    with atomic_folder(target, overwrite=overwrite) as beside, table_engine(target) as engine:
         for side in SIDES:
             vocabulary, rows = snapshot.vocabulary(side), snapshot.rows(side)
             columns = {"id": ids(vocabulary, np.arange(len(vocabulary)))}
@@ -90,7 +90,7 @@ def _faiss(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
         raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite, overwrite=True).")
     index = faiss.IndexFlatIP(snapshot.dim)
     index.add(snapshot.item_rows)
-    with whole_file(target) as beside:
+    with atomic_file(target) as beside:
         try:
             faiss.write_index(index, str(beside))
         except RuntimeError as problem:  # which faiss raises for a full disk
@@ -98,7 +98,7 @@ def _faiss(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
                 f"cannot write {target}: faiss failed; free some space or choose another disk."
             ) from problem
         target.unlink(missing_ok=True)  # wherever this is stopped, no index lies beside the ids of another one
-        with whole_file(beside_ids) as ids_beside:
+        with atomic_file(beside_ids) as ids_beside:
             ids_beside.write_bytes(content)
 
 

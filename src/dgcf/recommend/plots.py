@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dgcf.errors import ConfigError
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.recommend.explain import KINDS, Explanation
 
 _COLOURS = {"item": "#3b6fb6", "user": "#e08a2e", "prior": "#7a7a7a"}
@@ -34,6 +34,6 @@ def draw_bars(explanation: Explanation, path: str | Path) -> Path:
     axes.set_title(f"Why {explanation.title}".replace("$", r"\$"))
     handles = [axes.barh([0], [0], color=_COLOURS[name], label=label) for name, label in KINDS.items()]
     axes.legend(handles=handles, loc="lower right")
-    with whole_file(target) as beside:
+    with atomic_file(target) as beside:
         figure.savefig(beside, format=kind, dpi=150)
     return target

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.text import printable_line
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Table:
         writer.writerows(zip(*self._columns.values(), strict=True))
         if path is None:
             return text.getvalue()
-        with whole_file(Path(path)) as beside:
+        with atomic_file(Path(path)) as beside:
             beside.write_text(text.getvalue(), encoding="utf-8", newline="")
         return None
 

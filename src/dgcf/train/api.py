@@ -13,7 +13,7 @@ import torch
 
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
-from dgcf.files import sole_use
+from dgcf.files import exclusive_lock
 from dgcf.graph import Propagation, build_propagation
 from dgcf.models.base import Model, Ranking, SolvedModel
 from dgcf.models.limits import refuse_too_large
@@ -148,7 +148,7 @@ def _train_together(
     with ExitStack() as held:
         for each in trainings:
             if each.run is not None:
-                held.enter_context(sole_use(each.run.path))
+                held.enter_context(exclusive_lock(each.run.path))
         if isinstance(model, SolvedModel):
             (each,) = trainings
             reason = solve(

@@ -10,7 +10,7 @@ from dgcf.experiments.reproduce.plan import Book
 from dgcf.experiments.reproduce.render import Page, fill, recorded_note, views
 from dgcf.experiments.reproduce.store import Store
 from dgcf.experiments.reproduce.summary import SHOWN, readme_block
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 
 REPORT, FOLDER = "docs/reproduction.md", "docs/reproduction"
 
@@ -38,7 +38,7 @@ def write(book: Book, store: Store, name: str, project: Path) -> Rendered:
     if name == "all" and {*SHOWN} <= {page.name for page in made}:
         contents |= _filled(project / "README.md", {"results": readme_block(shown)})
     for path, content in contents.items():
-        with whole_file(path) as beside:
+        with atomic_file(path) as beside:
             beside.write_bytes(content)
     return Rendered(list(contents), {view.experiment.name: view.missing for view in shown if view.missing})
 

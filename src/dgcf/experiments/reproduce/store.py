@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.reproduce.plan import Cell
-from dgcf.files import claimed, locked, whole_file
+from dgcf.files import atomic_file, folder_lock, try_claim
 from dgcf.stored import InvalidFileError, decode_json, decode_npy, open_member, read_member, typed
 
 Line = dict[str, Any]
@@ -169,7 +169,7 @@ class Store:
         path = self.path(experiment)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with locked(self.folder), open_member(path, "ab") as file:
+            with folder_lock(self.folder), open_member(path, "ab") as file:
                 content = self._content(path)
                 end = _whole_bytes(content)
                 file.truncate(end)
@@ -191,7 +191,7 @@ class Store:
         for cell in cells:
             by_name.setdefault(_claim(cell), []).append(cell)
         with ExitStack() as held:
-            got = [name for name in by_name if held.enter_context(claimed(self.folder / CLAIMS / name))]
+            got = [name for name in by_name if held.enter_context(try_claim(self.folder / CLAIMS / name))]
             yield [cell for name in got for cell in by_name[name]]
 
     def others(self, cells: Iterable[Cell]) -> bool:
@@ -204,7 +204,7 @@ class Store:
     def keep_users(self, fingerprint: str, values: Mapping[str, NDArray[Any]]) -> None:
         """The values of each user of one training, under both masks, for paired tests."""
         arrays: dict[str, Any] = dict(values)
-        with whole_file(self._users(fingerprint)) as beside, beside.open("wb") as file:
+        with atomic_file(self._users(fingerprint)) as beside, beside.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
     def users(self, fingerprint: str) -> dict[str, NDArray[Any]] | None:

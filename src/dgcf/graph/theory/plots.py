@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.errors import ConfigError
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.graph.theory.oscillation import OscillationReport
 from dgcf.graph.theory.report import GraphReport
 
@@ -57,5 +57,5 @@ def _figure(target: Path) -> tuple[Any, Any]:
 
 
 def _save(figure: Any, target: Path) -> None:
-    with whole_file(target) as beside:
+    with atomic_file(target) as beside:
         figure.savefig(beside, format="png", dpi=120)

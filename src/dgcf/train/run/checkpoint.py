@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from dgcf.errors import ArtifactError
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.stored import InvalidFileError, Range, Sha256, Whole, decode_json, is_sealed, open_member, seal, typed
 
 FORMAT = 1
@@ -66,10 +66,10 @@ class Checkpoint:
         """Write the file beside and rename it, so the old one stays until the new one is whole."""
         tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in self.tensors.items()}
         about = seal({**self.about, "format": FORMAT, "tensors": _digest(tensors)})
-        # Serialised in memory: a full disk is then Python's own error, which whole_file knows how to explain.
+        # Serialised in memory: a full disk is then Python's own error, which atomic_file knows how to explain.
         # One header entry only: safetensors writes several in no fixed order.
         content = save(tensors, metadata={"dgcf": json.dumps(about, sort_keys=True)})
-        with whole_file(path) as beside:
+        with atomic_file(path) as beside:
             beside.write_bytes(content)
 
     @classmethod

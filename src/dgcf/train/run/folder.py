@@ -25,7 +25,7 @@ import torch
 
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ArtifactError, ConfigError
-from dgcf.files import whole_folder
+from dgcf.files import atomic_folder
 from dgcf.random import key_of
 from dgcf.stored import (
     Sha256,
@@ -124,7 +124,7 @@ class Run:
             },
             "environment": environment(device),
         }
-        with whole_folder(target) as beside:
+        with atomic_folder(target) as beside:
             text = json.dumps(seal(about), indent=1, ensure_ascii=False)
             (beside / ABOUT).write_text(text + "\n", encoding="utf-8")
         return cls(target, about)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 
 
 def draw_curves(metrics: Sequence[Mapping[str, Any]], metric: str, target: Path) -> str | None:
@@ -29,6 +29,6 @@ def draw_curves(metrics: Sequence[Mapping[str, Any]], metric: str, target: Path)
         best = max(evaluated, key=lambda line: line[metric])
         right.axvline(best["epoch"], color="tab:blue", linestyle=":")
         right.set_title(f"best {metric} {best[metric]:.4f} at epoch {best['epoch']}")
-    with whole_file(target) as beside:
+    with atomic_file(target) as beside:
         figure.savefig(beside, format="png", dpi=120)
     return None

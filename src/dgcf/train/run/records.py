@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.errors import ArtifactError, DataError
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.stored import Chain, InvalidFileError, chained, open_member, read_chain, read_member
 
 RECORD_BYTES = 2**28
@@ -66,7 +66,7 @@ class Records:
         for record in chain.records[:epochs]:
             line, self._check = chained(record, self._check)
             text += line
-        with whole_file(self.path) as beside:
+        with atomic_file(self.path) as beside:
             beside.write_text(text, encoding="utf-8")
 
     def sync(self) -> None:

@@ -19,7 +19,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.files import whole_file
+from dgcf.files import atomic_file
 from dgcf.stored import decode_json, read_member
 from dgcf.train.run.folder import Run
 from dgcf.train.run.observer import EpochReport, Observer
@@ -172,7 +172,7 @@ class MLflow(Tracker):
             if found:
                 client.update_run(found, status="RUNNING")
         self.client = client
-        with whole_file(self.run.path / MLFLOW) as beside:
+        with atomic_file(self.run.path / MLFLOW) as beside:
             beside.write_text(json.dumps({"uri": self.uri, "run_id": self.id}) + "\n")
         return True  # a server may have been away for a while
 
