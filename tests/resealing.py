@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dgcf.stored import chained, file_entry, seal
+from dgcf.stored import chain_line, file_entry, seal
 
 
 def reseal_dataset(folder: Path, **changes: Any) -> None:
@@ -31,6 +31,6 @@ def rechain(path: Path, records: list[dict[str, Any]]) -> None:
     """Write lines with checks that fit them."""
     text, check = "", ""
     for record in records:
-        line, check = chained({key: value for key, value in record.items() if key != "check"}, check)
+        line, check = chain_line({key: value for key, value in record.items() if key != "check"}, check)
         text += line
     path.write_text(text)

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from dgcf.stored import (
     InvalidFileError,
     Range,
-    chained,
+    chain_line,
     decode_json,
     decode_npy,
     file_entry,
-    is_sealed,
     open_member,
     read_chain,
     read_checked,
     read_member,
     seal,
+    verify_seal,
 )
 
 
@@ -112,11 +112,11 @@ def test_any_json_value_comes_back(value: Any) -> None:
 def test_a_sealed_description_with_any_other_value_is_refused(fields: dict[str, Any], data: Any) -> None:
     fields.pop("sha256", None)
     sealed = json.loads(json.dumps(seal(fields)))
-    assert is_sealed(sealed, "x")
-    assert not is_sealed(fields, "x")
+    assert verify_seal(sealed, "x")
+    assert not verify_seal(fields, "x")
     changed = {**sealed, data.draw(st.sampled_from(sorted(sealed))): "another"}
     with pytest.raises(InvalidFileError, match="x does not match its checksum"):
-        is_sealed(changed, "x")
+        verify_seal(changed, "x")
 
 
 class Line(TypedDict):
@@ -127,7 +127,7 @@ class Line(TypedDict):
 def lines(count: int) -> bytes:
     check, text = "", ""
     for n in range(count):
-        line, check = chained({"n": n, "text": "ü"}, check)
+        line, check = chain_line({"n": n, "text": "ü"}, check)
         text += line
     return text.encode()
 
@@ -136,7 +136,7 @@ def test_a_chain_reads_back_and_continues() -> None:
     chain = read_chain(lines(3), Line)
     assert chain.records == [{"n": n, "text": "ü"} for n in range(3)]
     assert (chain.end, chain.problem) == (len(lines(3)), None)
-    more, _ = chained({"n": 3, "text": "ü"}, chain.check)
+    more, _ = chain_line({"n": 3, "text": "ü"}, chain.check)
     assert lines(3) + more.encode() == lines(4)
     assert read_chain(b"", Line).records == []
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from dgcf.errors import ConfigError, did_you_mean
-from dgcf.stored import InvalidFileError, read_member, typed
+from dgcf.stored import InvalidFileError, check_type, read_member
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -56,7 +56,7 @@ class OneOf:
 Space = Between | OneOf
 
 
-def tuned(default: Any, space: Space) -> Any:
+def tunable(default: Any, space: Space) -> Any:
     """A field of a settings dataclass with the space in which ``dgcf tune`` looks for a better value."""
     return dataclasses.field(default=default, metadata={"space": space})
 
@@ -85,7 +85,7 @@ class Parameter:
 def parameters(defaults: DataclassInstance) -> list[Parameter]:
     """The settings of a dataclass, in their order, each with the sentence that stands below it in the source."""
     kind = type(defaults)
-    hints, told, spaces = get_type_hints(kind), explanations(kind), search_space(kind)
+    hints, told, spaces = get_type_hints(kind), field_descriptions(kind), search_space(kind)
     return [
         Parameter(name, getattr(defaults, name), _in_words(hints[name]), told.get(name, ""), spaces.get(name))
         for name in (field.name for field in dataclasses.fields(defaults))
@@ -93,7 +93,7 @@ def parameters(defaults: DataclassInstance) -> list[Parameter]:
 
 
 @functools.cache
-def explanations(kind: type) -> Mapping[str, str]:
+def field_descriptions(kind: type) -> Mapping[str, str]:
     """The sentences below the fields of a dataclass and those it inherits, which Python itself does not keep."""
     found: dict[str, str] = {}
     for part in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):
@@ -121,20 +121,20 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         data = read_member(Path(os.path.realpath(path, strict=True)), SETTINGS_BYTES)
         if max(part.count(b".") for part in _BETWEEN_SIGNS.split(data)) > DOTS:
             raise InvalidFileError(f"a key of more than {DOTS} parts")
-        found = typed(tomllib.loads(data.decode("utf-8")), dict[str, Any])
+        found = check_type(tomllib.loads(data.decode("utf-8")), dict[str, Any])
     except OSError as problem:
         raise ConfigError(f"cannot read {path}: {problem.strerror}; give a TOML file of settings.") from problem
     except RecursionError as problem:
         raise ConfigError(f"{path} is nested too deep; write lines such as `layers = 3`.") from problem
     except ValueError as problem:  # of the path, the encoding, the syntax or a value
-        raise ConfigError(f"{path} is not TOML ({shortened(problem)}); write lines such as `layers = 3`.") from problem
+        raise ConfigError(f"{path} is not TOML ({shorten(problem)}); write lines such as `layers = 3`.") from problem
     for name in ("model", "preset"):
         if not isinstance(found.get(name, ""), str):
-            raise ConfigError(f"{name} in {path} is {shortened(repr(found[name]))}, expected a name in quotes.")
+            raise ConfigError(f"{name} in {path} is {shorten(repr(found[name]))}, expected a name in quotes.")
     return found
 
 
-def shortened(text: object) -> str:
+def shorten(text: object) -> str:
     """The beginning of a text that may be long, for a message."""
     shown = str(text)
     return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
@@ -147,7 +147,7 @@ def parse_settings(words: Iterable[str]) -> dict[str, Any]:
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise ConfigError(
-                f"setting {shortened(repr(word))} has no key and value; write it as key=value, such as layers=3."
+                f"setting {shorten(repr(word))} has no key and value; write it as key=value, such as layers=3."
             )
         settings[key.strip()] = _literal(value.strip())
     return settings
@@ -171,7 +171,7 @@ def refuse_unknown(settings: Iterable[str], known: Iterable[str], whose: str) ->
     for key in settings:
         if key not in names:
             hint = did_you_mean(key[:SHOWN], names) or f"; it has {', '.join(names) or 'none'}."
-            raise ConfigError(f"{whose} has no setting {shortened(repr(key))}{hint}")
+            raise ConfigError(f"{whose} has no setting {shorten(repr(key))}{hint}")
 
 
 def configure(defaults: C, settings: Mapping[str, Any], whose: str) -> C:
@@ -199,14 +199,14 @@ def _typed(kind: type, settings: Mapping[str, Any], whose: str) -> dict[str, Any
             kinds = [str(error["msg"]).removeprefix("Input should be ") for error in problem.errors()]
             expected = " or ".join(dict.fromkeys(kinds)).replace("a valid ", "")
             raise ConfigError(
-                f"{key} of {whose} is {shortened(repr(value))}, expected {expected}; change it with --set {key}=…"
+                f"{key} of {whose} is {shorten(repr(value))}, expected {expected}; change it with --set {key}=…"
             ) from None
     return found
 
 
 def _plainly_typed(value: Any, hint: Any, what: str, key: str) -> Any:
     try:
-        return typed(value, hint)
+        return check_type(value, hint)
     except InvalidFileError as problem:
         raise ConfigError(f"{what} is {str(problem).removeprefix('it is ')}; change it with --set {key}=…") from None
 
@@ -219,7 +219,7 @@ def require_range(name: str, value: float, low: float, high: float, *, open_low:
             if high < float("inf")
             else (f"a number {'above' if open_low else 'from'} {low:g}{'' if open_low else ' on'}")
         )
-        raise ConfigError(f"{name} is {shortened(repr(value))}, expected {span}; change it with --set {name}=…")
+        raise ConfigError(f"{name} is {shorten(repr(value))}, expected {span}; change it with --set {name}=…")
 
 
 def require_one_of(name: str, value: str, known: Iterable[str]) -> None:
@@ -227,4 +227,4 @@ def require_one_of(name: str, value: str, known: Iterable[str]) -> None:
     words = list(known)
     if value not in words:
         hint = did_you_mean(str(value)[:SHOWN], words) or f"; change it with --set {name}={words[0]}"
-        raise ConfigError(f"{name} is {shortened(repr(value))}, expected {' or '.join(words)}{hint}")
+        raise ConfigError(f"{name} is {shorten(repr(value))}, expected {' or '.join(words)}{hint}")

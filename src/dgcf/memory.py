@@ -22,8 +22,8 @@ def require_memory(needed: int, what: str, advice: str, *, size: str = "") -> No
     available = available_memory()
     if available is not None and needed > available:
         raise NotEnoughMemoryError(
-            f"{what} needs about {in_units(needed)} of memory{size and f' for {size}'}, and {in_units(available)} are "
-            f"free; {advice}."
+            f"{what} needs about {format_bytes(needed)} of memory{size and f' for {size}'}, "
+            f"and {format_bytes(available)} are free; {advice}."
         )
 
 
@@ -34,7 +34,7 @@ def available_memory() -> int | None:
     return max(0, min(known)) if known else None
 
 
-def in_units(n_bytes: int) -> str:
+def format_bytes(n_bytes: int) -> str:
     """Write a size for a person: ``1.5 GB``, ``20.0 MB``."""
     return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 5e7 else f"{n_bytes / 1e6:,.1f} MB"
 

@@ -120,7 +120,7 @@ def seal(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "sha256": _digest(fields)}
 
 
-def is_sealed(fields: Mapping[str, Any], name: str) -> bool:
+def verify_seal(fields: Mapping[str, Any], name: str) -> bool:
     """Compare decoded fields with their checksum; False if they have none."""
     if "sha256" not in fields:
         return False
@@ -151,7 +151,7 @@ class Chain:
     """How many lines lie before ``end``."""
 
 
-def chained(record: Mapping[str, Any], previous: str) -> tuple[str, str]:
+def chain_line(record: Mapping[str, Any], previous: str) -> tuple[str, str]:
     """Return a line with its ``check``, and the check: a hash of the record and of the line before."""
     text = json.dumps(record, ensure_ascii=False)
     check = hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()[:16]
@@ -161,7 +161,7 @@ def chained(record: Mapping[str, Any], previous: str) -> tuple[str, str]:
 def read_chain(
     data: bytes, kind: type[Mapping[str, Any]], *, checked: bool = True, after: Chain | None = None
 ) -> Chain:
-    """Decode lines that ``chained`` made; with ``checked=False`` lines without a check pass, too.
+    """Decode lines that ``chain_line`` made; with ``checked=False`` lines without a check pass, too.
 
     ``after`` is what was read before, where ``data`` continues it.
     """
@@ -175,11 +175,11 @@ def read_chain(
             if named is None and checked:
                 raise InvalidFileError("has no check")
             if named is not None:
-                check_now = chained(record, check)[1]
+                check_now = chain_line(record, check)[1]
                 if check_now != named:
                     raise InvalidFileError("does not match its check")
                 check = check_now
-            records.append(typing.cast(dict[str, Any], typed(record, kind)))
+            records.append(typing.cast(dict[str, Any], check_type(record, kind)))
         except InvalidFileError as problem:
             lines = before.lines + len(records)
             return Chain(records, check, end, f"line {lines + 1} {problem}", lines)
@@ -198,7 +198,7 @@ class Range:
     high: float = math.inf
 
 
-Whole = Annotated[int, Range(0, 2**62)]
+NonNegativeInt = Annotated[int, Range(0, 2**62)]
 Sha256 = Annotated[str, Range(64, 64)]
 
 
@@ -216,14 +216,14 @@ def decode_json(data: bytes, kind: type[T], name: str = "") -> T:
         raise InvalidFileError(f"{prefix}nested more than {DEPTH} deep") from problem
     except ValueError as problem:
         raise InvalidFileError(f"{prefix}not JSON ({problem})") from problem
-    return typed(value, kind, name, surrogates=_SURROGATE.search(data) is not None)
+    return check_type(value, kind, name, surrogates=_SURROGATE.search(data) is not None)
 
 
 def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON number")
 
 
-def typed(value: Any, kind: type[T], name: str = "", *, surrogates: bool = True) -> T:
+def check_type(value: Any, kind: type[T], name: str = "", *, surrogates: bool = True) -> T:
     """Return decoded JSON or TOML as ``kind``, or name the field that does not have its type or range."""
     try:
         return typing.cast(T, _Checker(surrogates).check(value, kind, "", 0))

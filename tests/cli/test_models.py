@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from dgcf.config import Between, OneOf, explanations, parameters, tuned
+from dgcf.config import Between, OneOf, field_descriptions, parameters, tunable
 from dgcf.models.catalog import CATALOG
 from dgcf.train.config import TrainConfig
 from tests.conftest import Run
@@ -64,7 +64,7 @@ def test_an_unknown_model_is_refused_with_the_nearest(refused: Callable[..., str
 class Base:
     """Settings to read."""
 
-    depth: int = tuned(3, OneOf((1, 3)))
+    depth: int = tunable(3, OneOf((1, 3)))
     """How deep,
     in ``layers``."""
     kind: Literal["a", "b"] | None = None
@@ -76,7 +76,7 @@ class Derived(Base):
 
     kind: Literal["a", "b"] | None = "a"
     """Which one."""
-    rate: float = tuned(0.5, Between(0.1, 1.0, log=True))
+    rate: float = tunable(0.5, Between(0.1, 1.0, log=True))
 
 
 @pytest.mark.parametrize("settings", [Base(), Derived()], ids=["base", "derived"])
@@ -91,4 +91,4 @@ def test_settings_are_read_from_the_source(settings: Base) -> None:
         "Which one." if derived else "",
     )
     assert [one["space"] for one in rest] == [{"low": 0.1, "high": 1.0, "log": True}] * derived
-    assert explanations(type(settings)) is explanations(type(settings))  # read once
+    assert field_descriptions(type(settings)) is field_descriptions(type(settings))  # read once

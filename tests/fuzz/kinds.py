@@ -24,7 +24,7 @@ from dgcf.evaluate.validation import validator
 from dgcf.experiments.search import Search, search_for
 from dgcf.experiments.tune import Watcher, tune
 from dgcf.recommend import Recommender
-from dgcf.stored import chained, file_entry, seal
+from dgcf.stored import chain_line, file_entry, seal
 from dgcf.train import Observer, Run, resolve, train
 from dgcf.train import load as load_run
 from dgcf.train.run.checkpoint import _digest
@@ -209,7 +209,7 @@ def reseal_run(folder: Path) -> None:
                 for line in path.read_text().splitlines():
                     record = json.loads(line)
                     record.pop("check", None)
-                    made, check = chained(record, check)
+                    made, check = chain_line(record, check)
                     text += made
                 path.write_text(text)
             elif path.suffix == ".safetensors":
@@ -291,7 +291,7 @@ def reseal_study(folder: Path) -> None:
         event.pop("check", None)
         if event.get("event") == "study":
             event["study"] = json.loads((folder / "study.json").read_bytes())["sha256"]
-        made, check = chained(event, check)
+        made, check = chain_line(event, check)
         text += made
     (folder / "journal.jsonl").write_text(text)
 

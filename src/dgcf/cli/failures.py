@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from dgcf.cli.streams import ResultNotWrittenError
 from dgcf.errors import DataError, DgcfError, hint_of
-from dgcf.memory import available_memory, in_units
+from dgcf.memory import available_memory, format_bytes
 
 FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
 REDUCE = (
@@ -91,12 +91,12 @@ def _memory(problem: BaseException) -> Failure:
     asked = re.search(r"allocate ([\d.]+ [KMGTPE]?i?B|\d+ bytes)", str(problem))
     wanted = "" if asked is None else f": {_size(asked[1])} more were asked for"
     available = available_memory()
-    free = "" if available is None else f", and {in_units(available)} are free"
+    free = "" if available is None else f", and {format_bytes(available)} are free"
     return Failure("memory", f"there is not enough memory{wanted}{free}; {REDUCE}.")
 
 
 def _size(text: str) -> str:
-    return in_units(int(text.removesuffix(" bytes"))) if text.endswith(" bytes") else text
+    return format_bytes(int(text.removesuffix(" bytes"))) if text.endswith(" bytes") else text
 
 
 def _recursion(problem: RecursionError) -> Failure:

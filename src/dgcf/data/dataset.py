@@ -24,18 +24,18 @@ from dgcf.errors import DataError
 from dgcf.files import atomic_folder, recover_folder
 from dgcf.stored import (
     FileEntry,
+    NonNegativeInt,
     Range,
     Sha256,
     UncheckedWarning,
-    Whole,
+    check_type,
     decode_json,
     decode_npy,
     file_entry,
-    is_sealed,
     read_checked,
     read_member,
     seal,
-    typed,
+    verify_seal,
 )
 
 FORMAT = 1
@@ -48,7 +48,7 @@ TITLE_BYTES = 4096
 
 
 class _Format(TypedDict):
-    format: Whole
+    format: NonNegativeInt
 
 
 class _Kinds(TypedDict):
@@ -65,7 +65,7 @@ class _Description(_Format):
     n_users: Annotated[int, Range(1, 2**31)]
     n_items: Annotated[int, Range(1, 2**31)]
     id_kinds: _Kinds
-    repeats: dict[str, Whole]
+    repeats: dict[str, NonNegativeInt]
     record: dict[str, Any]
     files: NotRequired[dict[str, FileEntry]]
 
@@ -191,12 +191,12 @@ class Dataset:
         try:
             recover_folder(path)
             raw = decode_json(read_member(path / ABOUT), dict[str, Any], ABOUT)
-            if (written := typed(raw, _Format, ABOUT)["format"]) > FORMAT:
+            if (written := check_type(raw, _Format, ABOUT)["format"]) > FORMAT:
                 raise DataError(
                     f"{path} was written by a newer dgcf (format {written}, this one reads {FORMAT}); upgrade dgcf."
                 )
-            checked = is_sealed(raw, ABOUT)
-            head = typed(raw, _Description, ABOUT)
+            checked = verify_seal(raw, ABOUT)
+            head = check_type(raw, _Description, ABOUT)
             dataset = cls._assemble(path, head)
             if (dataset.fingerprint, dataset.order) != (head["fingerprint"], head.get("order")):
                 raise ValueError("its content does not match its fingerprint")

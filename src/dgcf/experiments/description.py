@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from dgcf.files import atomic_file
-from dgcf.stored import InvalidFileError, decode_json, is_sealed, read_member, seal, typed
+from dgcf.stored import InvalidFileError, check_type, decode_json, read_member, seal, verify_seal
 from dgcf.train import resolve
 from dgcf.train.run.folder import OTHER_ORDER
 
@@ -50,8 +50,8 @@ def write_about(path: Path, about: Mapping[str, Any]) -> str:
 def read_about(path: Path) -> tuple[dict[str, Any], str | None]:
     """Return the description and its checksum; version 0.1 wrote none."""
     fields = decode_json(read_member(path), dict[str, Any], path.name)
-    about = dict(typed(fields, About, path.name))
-    if is_sealed(fields, path.name):
+    about = dict(check_type(fields, About, path.name))
+    if verify_seal(fields, path.name):
         return about, str(fields["sha256"])
     if about["format"] != 1:
         raise InvalidFileError(f"{path.name} has no checksum")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
 
 from dgcf.files import atomic_file
-from dgcf.stored import Chain, InvalidFileError, Whole, chained, open_member, read_chain
+from dgcf.stored import Chain, InvalidFileError, NonNegativeInt, chain_line, open_member, read_chain
 
 if TYPE_CHECKING:
     import optuna
@@ -29,12 +29,12 @@ class Event(TypedDict):
 
     event: Literal["study", "begun", "reported", "ended"]
     study: NotRequired[str]
-    trial: NotRequired[Whole]
+    trial: NotRequired[NonNegativeInt]
     settings: NotRequired[dict[str, bool | int | float | str | None]]
-    epoch: NotRequired[Whole | None]
+    epoch: NotRequired[NonNegativeInt | None]
     value: NotRequired[float | None]
     state: NotRequired[Ending]
-    epochs: NotRequired[Whole]
+    epochs: NotRequired[NonNegativeInt]
     seconds: NotRequired[float]
     reason: NotRequired[str | None]
 
@@ -58,7 +58,7 @@ class Journal:
         """Write the journal of a study, named by the checksum of its description, in one step."""
         check, text = "", ""
         for event in ({"event": "study", "study": study}, *events):
-            line, check = chained(event, check)
+            line, check = chain_line(event, check)
             text += line
         with atomic_file(path) as beside:
             beside.write_text(text, encoding="utf-8")
@@ -83,7 +83,7 @@ class Journal:
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Add an event behind the last whole line; when this returns, it is on the disk."""
-        line, check = chained(event, self._read.check)
+        line, check = chain_line(event, self._read.check)
         with open_member(self.path, "ab") as file:
             file.truncate(self._read.end)  # what a killed process left of a line
             file.write(line.encode())

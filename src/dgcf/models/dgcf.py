@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from dgcf.config import require_one_of, require_range, tuned
+from dgcf.config import require_one_of, require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.graph.spec import Cross, Epsilon
 from dgcf.models.base import DropSchedule, GraphModel, Stack
@@ -21,9 +21,9 @@ Gates = Literal["per-layer", "shared", "none"]
 class DGCFConfig:
     """What shapes a DGCF."""
 
-    dim: int = tuned(64, WIDTHS)
+    dim: int = tunable(64, WIDTHS)
     """Width of the embeddings."""
-    layers: int = tuned(3, DEPTHS)
+    layers: int = tunable(3, DEPTHS)
     """Depth: how many times what a node knows is passed on."""
     readout: Readout = "mean"
     """What is ranked: the ``mean`` of all layers, or the ``last`` one alone (the paper's oscillation studies)."""

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dgcf.config import Between, require_range, tuned
+from dgcf.config import Between, require_range, tunable
 from dgcf.data.pairs import Pairs
 from dgcf.data.rows import DenseRows
 from dgcf.errors import ConfigError
@@ -22,7 +22,7 @@ _BLOCK = 1 << 23  # numbers of a matrix that are worked on at once: 64 MB
 class EASEConfig:
     """What shapes an EASE."""
 
-    l2: float = tuned(500.0, Between(10.0, 10_000.0, log=True))
+    l2: float = tunable(500.0, Between(10.0, 10_000.0, log=True))
     """λ: how much large weights cost, counted in users; 500 is the original's for ML-20M."""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dgcf.config import Between, OneOf, require_range, tuned
+from dgcf.config import Between, OneOf, require_range, tunable
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.models.base import SolvedEmbeddings
@@ -22,13 +22,13 @@ _START = 0.01
 class IALSConfig:
     """What shapes an iALS; the names are those of the ``implicit`` package."""
 
-    factors: int = tuned(64, OneOf((32, 64, 128, 256)))
+    factors: int = tunable(64, OneOf((32, 64, 128, 256)))
     """Width of the embeddings."""
-    regularization: float = tuned(50.0, Between(1e-3, 1e3, log=True))
+    regularization: float = tunable(50.0, Between(1e-3, 1e3, log=True))
     """λ: how much long rows cost."""
-    alpha: float = tuned(10.0, Between(1.0, 100.0, log=True))
+    alpha: float = tunable(10.0, Between(1.0, 100.0, log=True))
     """Confidence of a training pair; that of any other pair is 1. (Hu, Koren and Volinsky write 1 + α.)"""
-    iterations: int = tuned(15, Between(5, 50))
+    iterations: int = tunable(15, Between(5, 50))
     """How often users and items are solved for in turn."""
 
     def __post_init__(self) -> None:

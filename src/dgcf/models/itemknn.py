@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from dgcf.config import Between, require_range, tuned
+from dgcf.config import Between, require_range, tunable
 from dgcf.data.pairs import Pairs
 from dgcf.data.rows import SparseRows
 from dgcf.graph.crosshop.hubs import Hubs, refuse_too_much, split_hubs
@@ -27,9 +27,9 @@ Indices = NDArray[np.int32]
 class ItemKNNConfig:
     """What shapes an item-kNN."""
 
-    neighbours: int = tuned(100, Between(10, 1000, log=True))
+    neighbours: int = tunable(100, Between(10, 1000, log=True))
     """k: how many items are kept as neighbours of each."""
-    shrinkage: float = tuned(10.0, Between(0.1, 1000.0, log=True))
+    shrinkage: float = tunable(10.0, Between(0.1, 1000.0, log=True))
     """h: pulls the likeness of items that few users have towards zero."""
 
     def __post_init__(self) -> None:

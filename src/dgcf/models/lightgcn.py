@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dgcf.config import require_one_of, require_range, tuned
+from dgcf.config import require_one_of, require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.models.base import DropSchedule, GraphModel, Stack
 from dgcf.models.layers import READOUTS, Readout, propagate
@@ -17,9 +17,9 @@ from dgcf.models.limits import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
 class LightGCNConfig:
     """What shapes a LightGCN."""
 
-    dim: int = tuned(64, WIDTHS)
+    dim: int = tunable(64, WIDTHS)
     """Width of the embeddings."""
-    layers: int = tuned(3, DEPTHS)
+    layers: int = tunable(3, DEPTHS)
     """Depth: how many times what a node knows is passed on."""
     readout: Readout = "mean"
     """What is ranked: the ``mean`` of all layers, or the ``last`` one alone."""

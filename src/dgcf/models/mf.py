@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dgcf.config import require_range, tuned
+from dgcf.config import require_range, tunable
 from dgcf.graph import Propagation
 from dgcf.models.base import DropSchedule, GraphModel, Stack
 from dgcf.models.limits import MAX_DIM, WIDTHS
@@ -16,7 +16,7 @@ from dgcf.models.limits import MAX_DIM, WIDTHS
 class MatrixFactorisationConfig:
     """What shapes a matrix factorisation."""
 
-    dim: int = tuned(64, WIDTHS)
+    dim: int = tunable(64, WIDTHS)
     """Width of the embeddings."""
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dgcf.config import Between, tuned
+from dgcf.config import Between, tunable
 from dgcf.models.weighted import LayerReadout, Thin, WeightedConfig, WeightedModel
 
 
@@ -17,7 +17,7 @@ class NGCFConfig(WeightedConfig):
 
     readout: LayerReadout = "concat"
     """What is ranked: all layers side by side (``concat``), their ``mean``, or the ``last`` one alone."""
-    message_dropout: float = tuned(0.1, Between(0.0, 0.5))
+    message_dropout: float = tunable(0.1, Between(0.0, 0.5))
     """Share of the numbers of a layer's output that each training step sets to zero, the rest scaled up by 1/(1−p)."""
     unit_rows: bool = True
     """Whether each layer after the first is read out with rows of length one, as in the authors' code."""

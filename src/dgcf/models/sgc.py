@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dgcf.config import require_range, tuned
+from dgcf.config import require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.models.base import DropSchedule, GraphModel
 from dgcf.models.layers import propagate
@@ -18,9 +18,9 @@ from dgcf.models.weighted import Dense
 class SGCConfig:
     """What shapes an SGC."""
 
-    dim: int = tuned(64, WIDTHS)
+    dim: int = tunable(64, WIDTHS)
     """Width of the embeddings."""
-    layers: int = tuned(3, DEPTHS)
+    layers: int = tunable(3, DEPTHS)
     """K: how many times what a node knows is passed on."""
     loops: bool = True
     """Whether nodes have loops inside the normalisation, as in the original; without, M is LightGCN's L."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from dgcf.config import OneOf, require_one_of, require_range, tuned
+from dgcf.config import OneOf, require_one_of, require_range, tunable
 from dgcf.graph import PropagationSpec
 from dgcf.graph.operators.spectral import spectral_memory
 from dgcf.models.weighted import Activation, LayerReadout, Thin, WeightedConfig, WeightedModel
@@ -25,7 +25,7 @@ class SpectralCFConfig(WeightedConfig):
     """σ: ``sigmoid`` as in the original, and by far the best; ``leaky-relu``, ``relu``, ``tanh`` or ``none``."""
     bias: bool = False
     """Whether every weight matrix has a bias (the original has none)."""
-    frequencies: int | Literal["all"] = tuned("all", OneOf(("all", 32, 64, 128)))
+    frequencies: int | Literal["all"] = tunable("all", OneOf(("all", 32, 64, 128)))
     """How many of the Laplacian's lowest frequencies pass; ``all`` needs no decomposition."""
     instead: ClassVar[str] = (
         "ask for fewer with --set frequencies=…, or for frequencies=all, which needs no decomposition"

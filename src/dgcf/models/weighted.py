@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dgcf.config import Between, require_one_of, require_range, tuned
+from dgcf.config import Between, require_one_of, require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.models.base import DropSchedule, GraphModel, xavier_uniform
 from dgcf.models.layers import received_rows
@@ -37,9 +37,9 @@ Thin = Callable[[Tensor], Tensor]
 class WeightedConfig:
     """What shapes every model with weights between its layers."""
 
-    dim: int = tuned(64, WIDTHS)
+    dim: int = tunable(64, WIDTHS)
     """Width of the embeddings and of every layer."""
-    layers: int = tuned(3, DEPTHS)
+    layers: int = tunable(3, DEPTHS)
     """Depth: how many times what a node knows is passed on."""
     readout: LayerReadout = "last"
     """What is ranked: the ``last`` layer, the ``mean`` of all, or all side by side (``concat``: wider rows)."""
@@ -47,7 +47,7 @@ class WeightedConfig:
     """σ: ``leaky-relu`` (slope 0.2), ``relu``, ``tanh``, ``sigmoid`` or ``none``."""
     bias: bool = True
     """Whether every weight matrix has a bias."""
-    message_dropout: float = tuned(0.0, Between(0.0, 0.5))
+    message_dropout: float = tunable(0.0, Between(0.0, 0.5))
     """Share of the numbers of a layer's output that each training step sets to zero, the rest scaled up by 1/(1−p)."""
 
     def __post_init__(self) -> None:

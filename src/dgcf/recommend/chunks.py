@@ -18,7 +18,16 @@ from typing import Literal, TypedDict, cast
 from dgcf.errors import DataError
 from dgcf.files import atomic_file, exclusive_lock, explain_os_errors
 from dgcf.recommend.container import hash_of
-from dgcf.stored import InvalidFileError, Sha256, Whole, chained, decode_json, open_member, read_chain, read_member
+from dgcf.stored import (
+    InvalidFileError,
+    NonNegativeInt,
+    Sha256,
+    chain_line,
+    decode_json,
+    open_member,
+    read_chain,
+    read_member,
+)
 
 JOB, RECORD = "job.json", "chunks.jsonl"
 _UNFINISHED = re.compile(r"(tmp_)?\.(job\.json|\d{12}\.parquet)\.[a-z0-9_]{8}\.part")  # of dgcf.files and DuckDB
@@ -33,8 +42,8 @@ class _Job(TypedDict):
 class Chunk(TypedDict):
     """A whole chunk: the index of its first user, its rows and its checksum."""
 
-    start: Whole
-    rows: Whole
+    start: NonNegativeInt
+    rows: NonNegativeInt
     sha256: Sha256
 
 
@@ -106,7 +115,7 @@ class Chunks(dict[int, Chunk]):
         with atomic_file(path) as beside:
             yield beside
         chunk = Chunk(start=start, rows=rows, sha256=hash_of(path) or "")
-        line, self._check = chained(chunk, self._check)
+        line, self._check = chain_line(chunk, self._check)
         with open_member(self.folder / RECORD, "ab") as file:
             file.write(line.encode())
             file.flush()

@@ -21,7 +21,7 @@ from typing import IO, Any, TypedDict
 from dgcf.errors import ArtifactError, DataError
 from dgcf.files import atomic_file, atomic_folder
 from dgcf.recommend import signing
-from dgcf.stored import FileEntry, InvalidFileError, decode_json, file_entry, is_sealed, open_member, seal, typed
+from dgcf.stored import FileEntry, InvalidFileError, check_type, decode_json, file_entry, open_member, seal, verify_seal
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 KIND = "dgcf recommender"
@@ -138,7 +138,7 @@ class Container:
         return self._read(SIGNATURE, signing.SIGNATURE_BYTES)
 
     def _checked(self, manifest: dict[str, Any]) -> dict[str, FileEntry]:
-        head = typed(manifest, _Manifest, MANIFEST)
+        head = check_type(manifest, _Manifest, MANIFEST)
         if head["kind"] != KIND:
             raise ArtifactError(
                 f"{self.path} holds a {head['kind'][:60]!r}, expected a {KIND!r}; "
@@ -149,7 +149,7 @@ class Container:
                 f"{self.path} was written by a newer dgcf (format {head['format']}, this one reads {FORMAT}); "
                 "upgrade dgcf."
             )
-        if not is_sealed(manifest, MANIFEST) or head["format"] < 1:
+        if not verify_seal(manifest, MANIFEST) or head["format"] < 1:
             raise InvalidFileError(f"{MANIFEST} is of no known format")
         return head["files"]
 

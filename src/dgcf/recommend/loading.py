@@ -20,7 +20,7 @@ from dgcf.recommend import artifact, signing
 from dgcf.recommend.container import hash_of, is_artifact
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
-from dgcf.stored import InvalidFileError, decode_json, is_sealed, read_member
+from dgcf.stored import InvalidFileError, decode_json, read_member, verify_seal
 
 BESIDE = "recommender.dgcf"
 RUN = "run.json"
@@ -48,7 +48,7 @@ def load(path: str | Path, *, data: Any = None, say: Callable[[str], None] | Non
 def _check_description(path: Path) -> None:
     """Refuse a damaged run.json, also where the recommender beside it would do; this needs no torch."""
     try:
-        is_sealed(decode_json(read_member(path), dict[str, Any]), path.name)
+        verify_seal(decode_json(read_member(path), dict[str, Any]), path.name)
     except (OSError, InvalidFileError) as problem:
         raise ArtifactError(f"{path} is damaged ({problem}); restore it from a copy, or train again.") from problem
 

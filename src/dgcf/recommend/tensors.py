@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.stored import InvalidFileError, Whole, decode_json, typed
+from dgcf.stored import InvalidFileError, NonNegativeInt, check_type, decode_json
 
 HEADER_BYTES = 2**16
 """The largest header that is read; a recommender's members have at most eight arrays."""
@@ -20,8 +20,8 @@ Arrays = dict[str, NDArray[Any]]
 
 class _Tensor(TypedDict):
     dtype: Literal["U8", "I32", "I64", "F32"]
-    shape: list[Whole]
-    data_offsets: list[Whole]
+    shape: list[NonNegativeInt]
+    data_offsets: list[NonNegativeInt]
 
 
 def decode_tensors(data: bytes, name: str) -> Arrays:
@@ -31,7 +31,7 @@ def decode_tensors(data: bytes, name: str) -> Arrays:
         raise InvalidFileError(f"{name} has a damaged header")
     header = decode_json(data[8:start], dict[str, Any], name)
     header.pop("__metadata__", None)
-    tensors = typed(header, dict[str, _Tensor], name)
+    tensors = check_type(header, dict[str, _Tensor], name)
     arrays: Arrays = {}
     end = 0
     for key, tensor in sorted(tensors.items(), key=lambda one: one[1]["data_offsets"]):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from dgcf.config import Between, require_one_of, require_range, tuned
+from dgcf.config import Between, require_one_of, require_range, tunable
 from dgcf.errors import ConfigError
 from dgcf.train.losses import LOSSES, OBJECTIVES, LossName, Objective
 from dgcf.train.sampler import SAMPLERS, Sampling
@@ -20,9 +20,9 @@ MAX_OWN_NEGATIVES = 1024
 class TrainConfig:
     """Settings of the training loop; the defaults suit an unknown dataset."""
 
-    learning_rate: float = tuned(1e-3, Between(1e-4, 1e-2, log=True))
+    learning_rate: float = tunable(1e-3, Between(1e-4, 1e-2, log=True))
     """Adam's step size."""
-    l2: float = tuned(1e-3, Between(1e-5, 1e-1, log=True))
+    l2: float = tunable(1e-3, Between(1e-5, 1e-1, log=True))
     """λ: adds λ · ½ Σ‖e‖² / batch over the layer-0 rows of the batch's users, positives and negatives."""
     batch_size: int = 2048
     """Training pairs in one step."""
@@ -36,7 +36,7 @@ class TrainConfig:
     """Epochs from one validation to the next."""
     metric: str = "recall@20"
     """The validation metric that picks the best epoch."""
-    edge_dropout: float = tuned(0.0, Between(0.0, 0.5))
+    edge_dropout: float = tunable(0.0, Between(0.0, 0.5))
     """Share of the propagation's entries left out of each training step, the rest scaled up by 1/(1−p)."""
     dropout_draws: Literal["layer", "step"] = "layer"
     """Each ``layer`` draws its own (the paper), or all layers of a ``step`` share one draw (the authors' code)."""
@@ -48,9 +48,9 @@ class TrainConfig:
     recency: float = 0.0
     """A pair with k later ones of the same user is drawn with weight ``(1 + k) ** -recency``: 0 all alike. Pairs are
     then drawn with replacement. Needs data that knows the order (``dgcf data prepare --keep-order``)."""
-    temperature: float = tuned(0.2, Between(0.05, 0.5, log=True))
+    temperature: float = tunable(0.2, Between(0.05, 0.5, log=True))
     """τ of the softmax loss: the lower, the more the hardest negatives count."""
-    uniformity: float = tuned(1.0, Between(0.1, 10.0, log=True))
+    uniformity: float = tunable(1.0, Between(0.1, 10.0, log=True))
     """γ of the directau loss: how strongly rows are spread, against pairs being drawn together."""
     storage: Literal["float32", "bfloat16"] = "float32"
     """How a GPU keeps layers and their gradients between products; sums and weights are float32 always."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.reproduce.plan import Cell
 from dgcf.files import atomic_file, folder_lock, try_claim
-from dgcf.stored import InvalidFileError, decode_json, decode_npy, open_member, read_member, typed
+from dgcf.stored import InvalidFileError, check_type, decode_json, decode_npy, open_member, read_member
 
 Line = dict[str, Any]
 USERS = "users"
@@ -256,7 +256,7 @@ def _finite(values: NDArray[Any]) -> bool:
 def _line(text: bytes) -> Line:
     """A finished cell as it was written; a ValueError says what it lacks."""
     line = decode_json(text, dict[str, Any])
-    typed(line, KINDS.get(str(line.get("kind")), Computed), surrogates=False)
+    check_type(line, KINDS.get(str(line.get("kind")), Computed), surrogates=False)
     if line.get("validation") and type(line.get("best_epoch")) is not int:
         raise InvalidFileError("best_epoch is missing")
     return line

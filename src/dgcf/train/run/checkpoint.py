@@ -21,7 +21,17 @@ from torch import Tensor, nn
 
 from dgcf.errors import ArtifactError
 from dgcf.files import atomic_file
-from dgcf.stored import InvalidFileError, Range, Sha256, Whole, decode_json, is_sealed, open_member, seal, typed
+from dgcf.stored import (
+    InvalidFileError,
+    NonNegativeInt,
+    Range,
+    Sha256,
+    check_type,
+    decode_json,
+    open_member,
+    seal,
+    verify_seal,
+)
 
 FORMAT = 1
 ADAM = {"step", "exp_avg", "exp_avg_sq"}
@@ -39,12 +49,12 @@ class Stopping(TypedDict):
 class Description(TypedDict):
     """What a checkpoint says of itself: identity, progress and checksums, of which version 0.1 had fewer."""
 
-    format: Whole
+    format: NonNegativeInt
     epoch: Count
     model: NotRequired[str]
     dataset: NotRequired[Sha256]
     settings: NotRequired[dict[str, Any]]
-    seed: NotRequired[Whole]
+    seed: NotRequired[NonNegativeInt]
     done: NotRequired[Count]
     loss: NotRequired[float]
     stopping: NotRequired[Stopping]
@@ -93,9 +103,9 @@ class Checkpoint:
                     f"{path} was written by another version of dgcf (format {str(written)[:20]!r}, this one reads "
                     f"{FORMAT}); use that version, or train again."
                 )
-            if not is_sealed(raw, "its description") and checked:
+            if not verify_seal(raw, "its description") and checked:
                 raise InvalidFileError("it has no checksum, unlike the run that it is in")
-            return typed(raw, Description, "its description")
+            return check_type(raw, Description, "its description")
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -28,14 +28,14 @@ from dgcf.errors import ArtifactError, ConfigError
 from dgcf.files import atomic_folder
 from dgcf.random import key_of
 from dgcf.stored import (
+    NonNegativeInt,
     Sha256,
     UncheckedWarning,
-    Whole,
+    check_type,
     decode_json,
-    is_sealed,
     read_member,
     seal,
-    typed,
+    verify_seal,
 )
 from dgcf.train.config import TrainConfig
 from dgcf.train.peak_memory import peak_mb
@@ -57,19 +57,19 @@ class _DatasetAbout(TypedDict):
     name: str
     source: str
     fingerprint: Sha256
-    n_users: Whole
-    n_items: Whole
-    train: Whole
+    n_users: NonNegativeInt
+    n_items: NonNegativeInt
+    train: NonNegativeInt
     order: NotRequired[Sha256 | None]
 
 
 class _Description(TypedDict):
     """``run.json``; its checksum came after version 0.1."""
 
-    format: Whole
+    format: NonNegativeInt
     model: str
     preset: str
-    seed: Whole
+    seed: NonNegativeInt
     settings: dict[str, Any]
     dataset: _DatasetAbout
     environment: dict[str, Any]
@@ -154,8 +154,8 @@ class Run:
                     f"{target} was written by another version of dgcf (format {str(written)[:20]!r}, this one reads "
                     f"{FORMAT}); use that version, or train again."
                 )
-            checked = is_sealed(raw, ABOUT)
-            run = cls(target, typed(raw, _Description), checked=checked)
+            checked = verify_seal(raw, ABOUT)
+            run = cls(target, check_type(raw, _Description), checked=checked)
             _ = run.recipe  # refuses settings that no model has
         except (FileNotFoundError, NotADirectoryError) as problem:
             raise ArtifactError(

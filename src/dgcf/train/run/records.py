@@ -10,7 +10,7 @@ from typing import Any
 
 from dgcf.errors import ArtifactError, DataError
 from dgcf.files import atomic_file
-from dgcf.stored import Chain, InvalidFileError, chained, open_member, read_chain, read_member
+from dgcf.stored import Chain, InvalidFileError, chain_line, open_member, read_chain, read_member
 
 RECORD_BYTES = 2**28
 """The largest record that is read: a million epochs."""
@@ -30,7 +30,7 @@ class Records:
     def append(self, record: Mapping[str, Any]) -> None:
         if self._check is None:
             self._check = self.read().check
-        line, check = chained(record, self._check)
+        line, check = chain_line(record, self._check)
         append_text(self.path, line)
         self._check = check
 
@@ -64,7 +64,7 @@ class Records:
             return
         text, self._check = "", ""
         for record in chain.records[:epochs]:
-            line, self._check = chained(record, self._check)
+            line, self._check = chain_line(record, self._check)
             text += line
         with atomic_file(self.path) as beside:
             beside.write_text(text, encoding="utf-8")
