@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dgcf.cli.terminal import out, say
+from dgcf.cli.terminal import notify, out
 from dgcf.data.catalog import fetch
 from dgcf.errors import DataError
 
@@ -29,15 +29,15 @@ def main() -> None:
     _dgcf("train", str(data), "--model", "dgcf", "--preset", "plain", *settings, "--out", str(run))
     _dgcf("recommend", str(run), "--user", user, "-k", "5", "--why")
     _dgcf("recommend", str(run), *(word for item in liked for word in ("--items", item)), "-k", "5", "--why")
-    say("That was all: `dgcf explain`, `dgcf similar` and `dgcf evaluate` take the same folder, demo/run.")
+    notify("That was all: `dgcf explain`, `dgcf similar` and `dgcf evaluate` take the same folder, demo/run.")
 
 
 def _dataset() -> tuple[str, str, tuple[str, ...]]:
     """A dataset that can be had here, one of its users, and three of its titles."""
     try:
-        fetch("ml-100k", say)
+        fetch("ml-100k", notify)
     except DataError as problem:
-        say(f"MovieLens 100K cannot be had here: {problem}\nThe generated dataset `planted` takes its place.")
+        notify(f"MovieLens 100K cannot be had here: {problem}\nThe generated dataset `planted` takes its place.")
         return (
             "planted",
             "u00007",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+Notify = Callable[[str], None]
+"""Receives a one-line note on what is being done, for the user."""
 
 # C0 but the line feed, DEL and C1; marks and overrides of the writing direction; line separators; lone surrogates.
 _OBEYED = r"\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"

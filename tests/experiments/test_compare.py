@@ -46,8 +46,10 @@ def watching() -> AbstractContextManager[Observer]:
     return nullcontext(Observer())
 
 
-def trained(dataset: Dataset, wanted: list[Plan], out: Path, say: Callable[[str], None] = silence) -> list[list[Run]]:
-    return ready(dataset, wanted, out, device="cpu", watching=watching, say=say)
+def trained(
+    dataset: Dataset, wanted: list[Plan], out: Path, notify: Callable[[str], None] = silence
+) -> list[list[Run]]:
+    return ready(dataset, wanted, out, device="cpu", watching=watching, notify=notify)
 
 
 def traces(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -203,7 +205,7 @@ def test_an_unfinished_run_is_gone_on_with_to_the_same_bytes(dataset: Dataset, t
             tmp_path / "torn",
             device="cpu",
             watching=lambda: nullcontext(Plug()),
-            say=silence,
+            notify=silence,
         )
     assert not Run.open(tmp_path / "torn" / "bpr-mf-seed0").finished
     ((torn,),) = trained(dataset, wanted, tmp_path / "torn")

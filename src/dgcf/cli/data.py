@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dgcf.cli.read_options import PANEL as READING
 from dgcf.cli.read_options import reads_a_file
-from dgcf.cli.terminal import AsJson, emit, out, progress, say, warn
+from dgcf.cli.terminal import AsJson, emit, notify, out, progress, warn
 from dgcf.data import Dataset, catalog, load
 from dgcf.data.convert import CONVERSIONS, convert
 from dgcf.data.interactions import RatingFilter
@@ -63,7 +63,7 @@ def list_datasets(as_json: AsJson = False) -> None:
             table.add_row(str(row["name"]), "yes" if row["local"] else "no", str(row["summary"]))
         out.print(table)
         home = catalog.data_home()
-        say(f"Looked in {f'{home} (DGCF_DATA_HOME) and ' if home else ''}{catalog.cache_home()}.")
+        notify(f"Looked in {f'{home} (DGCF_DATA_HOME) and ' if home else ''}{catalog.cache_home()}.")
 
     emit({"datasets": rows}, as_json, show)
 
@@ -78,7 +78,7 @@ def fetch_dataset(
     Example: `dgcf data fetch ml-100k`
     """
     with progress(f"fetching {name}") as update:
-        files = catalog.fetch(name, say, update)
+        files = catalog.fetch(name, notify, update)
     result = {"name": name, "files": {role: str(path) for role, path in files.items()}}
 
     def show() -> None:
@@ -104,7 +104,7 @@ def show_statistics(
     Example: `dgcf data stats deoscirec/ml-1m`
     """
     with progress(f"reading {data}"):
-        dataset = load(data, read=read, say=say)
+        dataset = load(data, read=read, notify=notify)
         found = describe(dataset)
     if Path(data).exists() and not (Path(data) / "dataset.json").exists():
         _say_how_it_was_read(dataset)
@@ -117,7 +117,7 @@ def _say_how_it_was_read(dataset: Dataset) -> None:
         columns = ", ".join(f"{role} = {name!r}" for role, name in how.get("columns", {}).items())
         header = {True: ", with a header", False: ", without a header"}.get(how.get("header"), "")
         cut = f", cut at {how['delimiter']!r}" if "delimiter" in how else ""
-        say(f"read as {how['format']}{cut}{header}{': ' if columns else ''}{columns}")
+        notify(f"read as {how['format']}{cut}{header}{': ' if columns else ''}{columns}")
 
 
 def describe(dataset: Dataset) -> Statistics:
@@ -217,7 +217,7 @@ def prepare_dataset(
         if validation is not None or test is not None:
             dataset = prepare(data, how, read, validation=validation, test=test, titles=named)
         else:
-            dataset = load(data, how, read, titles=named, say=say)
+            dataset = load(data, how, read, titles=named, notify=notify)
         dataset.save(folder, overwrite=overwrite)
     found = describe(dataset)
     result = found.to_dict() | {"out": str(folder), "record": dict(dataset.record)}
@@ -227,7 +227,7 @@ def prepare_dataset(
         for step in dataset.record.get("filters", []):
             if step["pairs"]:
                 what = f"{step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
-                say(f"{step['filter']}: removed {what}")
+                notify(f"{step['filter']}: removed {what}")
         draw(found)
         out.print(f"written to {folder}", soft_wrap=True)
 
@@ -278,8 +278,8 @@ def convert_dataset(
     if target.exists() and Path(data).exists() and target.samefile(data):
         raise ConfigError(f"{target} is the very file to convert; write to another name.")
     with progress(f"converting {data}"):
-        dataset = load(data, read=read, say=say)
+        dataset = load(data, read=read, notify=notify)
         result = convert(dataset, target, to, overwrite=overwrite)
     if dataset.order is not None and result["format"] != "adjacency":
-        say("the order of each user's pairs is not written; adjacency lines keep it.")
+        notify("the order of each user's pairs is not written; adjacency lines keep it.")
     emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dgcf.cli.terminal import AsJson, emit, out, progress, say
+from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def measure(
     from dgcf.models import gate_correlation
     from dgcf.train import load
 
-    dataset = load_data(data or run.about["dataset"]["source"], say=say)
+    dataset = load_data(data or run.about["dataset"]["source"], notify=notify)
     evaluator = Evaluator(dataset, split=split, mask=mask, ks=ks)
     model, _, found = load(run, dataset, device=device)
     correlation = gate_correlation(model, dataset.train) if gates else None

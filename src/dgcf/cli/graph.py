@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from dgcf.cli.data import Data
-from dgcf.cli.terminal import AsJson, emit, out, progress, say, warn
+from dgcf.cli.terminal import AsJson, emit, notify, out, progress, warn
 from dgcf.data import load
 from dgcf.errors import ConfigError
 
@@ -62,7 +62,7 @@ def show_graph(
 
     threshold = epsilon_of(epsilon)
     with progress(f"reading {data}"):
-        dataset = load(data, say=say)
+        dataset = load(data, notify=notify)
     with progress("building the cross-hop graph") as update:
         report = graph_report(dataset.train.to_scipy(), threshold, histogram=histogram, progress=update)
     warning = report.cross.warning()
@@ -74,7 +74,7 @@ def show_graph(
         warn(warning)
     emit(to_dict(dataset.name, report), as_json, lambda: draw(dataset.name, report))
     if plot is not None:
-        say(f"Picture written to {plot}.")
+        notify(f"Picture written to {plot}.")
 
 
 def to_dict(name: str, report: GraphReport) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from dgcf.cli.data import Data
 from dgcf.cli.graph import EpsilonOption, Plot, epsilon_of
-from dgcf.cli.terminal import AsJson, emit, out, progress, say
+from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.data import load
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def show_oscillation(
 
     threshold = epsilon_of(epsilon)
     with progress(f"reading {data}"):
-        dataset = load(data, say=say)
+        dataset = load(data, notify=notify)
     with progress("walking") as update:
         report = oscillation(dataset.train.to_scipy(), threshold, steps=steps, progress=update)
     if plot is not None:
@@ -60,7 +60,7 @@ def show_oscillation(
         draw_gaps(report, f"{dataset.name}: the gap between successive steps of a walk", plot)
     emit(to_dict(dataset.name, report), as_json, lambda: draw(dataset.name, report))
     if plot is not None:
-        say(f"Picture written to {plot}.")
+        notify(f"Picture written to {plot}.")
 
 
 def to_dict(name: str, report: OscillationReport) -> dict[str, Any]:
@@ -111,9 +111,9 @@ def draw(name: str, report: OscillationReport) -> None:
             f"{'two' if walk.two_sided else 'one'} ({PAPER_CLAIMS[label].split()[0]})",
         )
         if not walk.settled:
-            say(f"{label} had not settled after {walk.steps:,} steps; its last gap is still on its way.")
+            notify(f"{label} had not settled after {walk.steps:,} steps; its last gap is still on its way.")
     out.print(table)
-    say(
+    notify(
         "Decay: the factor by which a step shrinks the distance to the limit, in the long run. Flip: the same for the "
         "part that changes sign at every step, the oscillation itself; 1 means that it never ends."
     )
@@ -131,4 +131,4 @@ def _draw_components(report: OscillationReport) -> None:
         table.add_row(*(f"{count:,}" for count in counts), f"{part.gap_limit:.4f}", settles)
     out.print(table)
     if len(parts) > SHOWN_COMPONENTS:
-        say(f"{len(parts) - SHOWN_COMPONENTS:,} smaller components are not shown; --json lists all.")
+        notify(f"{len(parts) - SHOWN_COMPONENTS:,} smaller components are not shown; --json lists all.")

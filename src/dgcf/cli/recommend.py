@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table as RichTable
 
-from dgcf.cli.terminal import AsJson, emit, out, progress, say
+from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def opened(run: Path, data: str | None) -> Recommender:
     from dgcf.recommend import load
 
     with progress(f"opening {run}"):
-        return load(run, data=data, say=say)
+        return load(run, data=data, notify=notify)
 
 
 def recommend(
@@ -99,7 +99,7 @@ def _answer(
     def show() -> None:
         out.print(draw(rows, f"For {_whom(result)}", why))
         for note in table.notes:
-            say(f"note: {note}")
+            notify(f"note: {note}")
 
     emit(result, as_json, show)
 
@@ -143,9 +143,9 @@ def _everybody(
 
     def show() -> None:
         if k > rec.snapshot.n_items:
-            say(f"note: {k} were asked for, but there are {rec.snapshot.n_items:,} items; the lists are shorter.")
+            notify(f"note: {k} were asked for, but there are {rec.snapshot.n_items:,} items; the lists are shorter.")
         if result["resumed"]:
-            say(f"note: {result['resumed']} chunks were there from an earlier try.")
+            notify(f"note: {result['resumed']} chunks were there from an earlier try.")
         out.print(
             f"{result['rows']:,} recommendations for {result['users']:,} users in {result['seconds']:.1f} s, "
             f"written to {target}",

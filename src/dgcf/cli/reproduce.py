@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgcf.cli.failures import StoppedError
-from dgcf.cli.terminal import AsJson, emit, out, say
+from dgcf.cli.terminal import AsJson, emit, notify, out
 from dgcf.errors import ConfigError
 from dgcf.experiments.reproduce import IDS
 
@@ -103,7 +103,7 @@ def _look_for_data_in(folder: Path) -> None:
 def _prepare(book: Book, asked: Asked, folder: Path, as_json: bool) -> None:
     from dgcf.experiments.reproduce.running import prepare
 
-    written = [str(path) for path in prepare(book, asked, folder, say)]
+    written = [str(path) for path in prepare(book, asked, folder, notify)]
     emit({"prepared": written}, as_json, lambda: None)
 
 
@@ -139,9 +139,9 @@ def _tell(tally: Tally) -> None:
 
 def _tell_missing(missing: Mapping[str, str]) -> None:
     for key, why in list(missing.items())[:LISTED]:
-        say(f"missing: {key} ({why})")
+        notify(f"missing: {key} ({why})")
     if len(missing) > LISTED:
-        say(f"… and {len(missing) - LISTED:,} more; --json names all.")
+        notify(f"… and {len(missing) - LISTED:,} more; --json names all.")
 
 
 def _render(book: Book, store: Store, experiment: str, project: Path, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dgcf.cli.recommend import Data, K, RunOrArtifact, draw, opened
-from dgcf.cli.terminal import AsJson, emit, out, say
+from dgcf.cli.terminal import AsJson, emit, notify, out
 from dgcf.errors import ConfigError
 
 
@@ -44,6 +44,6 @@ def similar(
     def show() -> None:
         out.print(draw([{**row, "item": row[side]} for row in rows], f"Like {vocabulary.title_of(index)}"))
         for note in table.notes:
-            say(f"note: {note}")
+            notify(f"note: {note}")
 
     emit(result, as_json, show)

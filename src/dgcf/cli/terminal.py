@@ -45,7 +45,7 @@ out = PlainConsole()
 err = PlainConsole(stderr=True)
 
 
-def say(message: str) -> None:
+def notify(message: str) -> None:
     """A remark to the person at the keyboard; never part of the result."""
     err.print(printable_line(message), soft_wrap=True)
 
@@ -147,7 +147,7 @@ def report(problem: BaseException, command: Any, given: Sequence[str]) -> int:
     if failure is None:
         failure = Failure("internal", f"{name}: {problem}; this is a bug in dgcf, please report it.")
     if failure.code == INTERRUPTED:
-        say(failure.message)
+        notify(failure.message)
     else:
         _label("error:", "red", failure.message)
     if "--json" in given and not isinstance(problem, ResultNotWrittenError):
@@ -157,7 +157,7 @@ def report(problem: BaseException, command: Any, given: Sequence[str]) -> int:
 
 
 def _called(command: Any, given: Sequence[str]) -> str:
-    """The verb that was called, for a refusal that does not say: the words that name a command."""
+    """The verb that was called, for a refusal that does not notify: the words that name a command."""
     path = "dgcf"
     for word in given:
         command = getattr(command, "commands", {}).get(word)

@@ -14,9 +14,9 @@ from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from dgcf.data.catalog import Say
     from dgcf.data.prepare import Preparation
     from dgcf.data.readers import ReadOptions
+    from dgcf.text import Notify
 
 __all__ = ["Dataset", "Pairs", "Vocabulary", "load"]
 
@@ -27,7 +27,7 @@ def load(
     read: ReadOptions | None = None,
     *,
     titles: Mapping[str, str] | None = None,
-    say: Say | None = None,
+    notify: Notify | None = None,
 ) -> Dataset:
     """A dataset from whatever names one.
 
@@ -44,7 +44,7 @@ def load(
         if not path.exists() and _may_be_name(str(source)):
             from dgcf.data.catalog import load_known
 
-            return _as_asked(load_known(str(source), say), preparation)
+            return _as_asked(load_known(str(source), notify), preparation)
     # Table engine and readers are imported only where a source has to be read: a prepared dataset needs NumPy alone.
     from dgcf.data.prepare import prepare, split_files
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from dgcf.data import download
@@ -17,8 +17,7 @@ from dgcf.data.known import CATALOG as CATALOG
 from dgcf.data.known import Edition, KnownDataset, KnownFile, Remote
 from dgcf.data.paths import local_path
 from dgcf.errors import DataError, did_you_mean
-
-Say = Callable[[str], None]
+from dgcf.text import Notify
 
 
 def data_home() -> Path | None:
@@ -58,9 +57,9 @@ def is_local(known: KnownDataset) -> bool:
     )
 
 
-def fetch(name: str, say: Say | None = None, progress: download.Progress | None = None) -> dict[str, Path]:
+def fetch(name: str, notify: Notify | None = None, progress: download.Progress | None = None) -> dict[str, Path]:
     """The files of a dataset, by role, downloaded where they are not here yet; each checked."""
-    known, say = entry(name), say or _say
+    known, notify = entry(name), notify or _notify
     complete = [
         edition for edition in known.editions if all(f.optional or find_local(f) for f in edition.files.values())
     ]
@@ -68,8 +67,8 @@ def fetch(name: str, say: Say | None = None, progress: download.Progress | None 
     for edition in complete[:1] or known.editions:
         try:
             if not complete and not problems:
-                say(f"Licence of {name}: {known.licence}")
-            return _fetch_edition(edition, say, progress, optional=not complete)
+                notify(f"Licence of {name}: {known.licence}")
+            return _fetch_edition(edition, notify, progress, optional=not complete)
         except DataError as problem:
             problems.append(str(problem).split("; ")[0].rstrip("."))
             if complete:
@@ -83,7 +82,7 @@ def fetch(name: str, say: Say | None = None, progress: download.Progress | None 
 
 
 def _fetch_edition(
-    edition: Edition, say: Say, progress: download.Progress | None, *, optional: bool
+    edition: Edition, notify: Notify, progress: download.Progress | None, *, optional: bool
 ) -> dict[str, Path]:
     """``optional``: whether files that one can do without are worth a download."""
     found: dict[str, Path] = {}
@@ -95,7 +94,7 @@ def _fetch_edition(
             found[role] = local
         elif file.remote is not None and (optional or not file.optional):
             try:
-                found[role] = _get(file, file.remote, say, progress)
+                found[role] = _get(file, file.remote, notify, progress)
             except DataError:
                 if not file.optional:
                     raise
@@ -104,10 +103,10 @@ def _fetch_edition(
     return found
 
 
-def _get(file: KnownFile, remote: Remote, say: Say, progress: download.Progress | None) -> Path:
+def _get(file: KnownFile, remote: Remote, notify: Notify, progress: download.Progress | None) -> Path:
     target = cache_home() / file.path
     sha256 = None if file.web_differs else file.sha256
-    say(f"Fetching {file.name} from {remote} …")
+    notify(f"Fetching {file.name} from {remote} …")
     if not remote.member:
         return download.download(remote.url, target, sha256, progress)
     with download.alone(target), download.temporary_folder() as folder:
@@ -122,10 +121,10 @@ def _get(file: KnownFile, remote: Remote, say: Say, progress: download.Progress 
         return download.extract(archive, remote.member, target, sha256, str(remote))
 
 
-def load_known(name: str, say: Say | None = None, progress: download.Progress | None = None) -> Dataset:
+def load_known(name: str, notify: Notify | None = None, progress: download.Progress | None = None) -> Dataset:
     """A known dataset, fetched if need be and prepared as its entry says."""
     known = entry(name)
-    dataset = known.make(fetch(name, say, progress)).renamed(name)
+    dataset = known.make(fetch(name, notify, progress)).renamed(name)
     if known.fingerprints and dataset.fingerprint not in known.fingerprints:
         raise DataError(
             f"the files found for {name} do not hold the published dataset (fingerprint {dataset.fingerprint[:12]}…); "
@@ -159,5 +158,5 @@ def _others_with_same_pairs(name: str | None, dataset: Dataset) -> Iterable[str]
     return [known.name for known in candidates if dataset.pairs_fingerprint in known.pairs_fingerprints]
 
 
-def _say(message: str) -> None:
+def _notify(message: str) -> None:
     print(message, file=sys.stderr)

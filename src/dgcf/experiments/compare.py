@@ -22,12 +22,11 @@ from dgcf.evaluate.metrics import METRICS, parse_metric
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.standings import Standing, Standings, standing, with_comparisons
 from dgcf.models.catalog import CATALOG, entry
+from dgcf.text import Notify
 from dgcf.train import Each, Observer, Recipe, Run, groups, load, pick_device, resolve, train_many
 from dgcf.train.api import CURVES, picture
 from dgcf.train.recipe import TRAIN_KEYS
 from dgcf.train.run.folder import order_of
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -145,35 +144,35 @@ def ready(
     source: str = "",
     device: str = "auto",
     watching: Callable[[], AbstractContextManager[Observer]],
-    say: Say,
+    notify: Notify,
 ) -> list[list[Run]]:
     """The finished runs of each plan, in ``out``; what is missing is trained. Ctrl-C saves and is passed on."""
     place = str(pick_device(device))
     found = []
     for plan in wanted:
         if not plan.recipe.entry.seeded:
-            say(f"{plan.recipe.name} draws nothing at random: one run stands for all seeds.")
+            notify(f"{plan.recipe.name} draws nothing at random: one run stands for all seeds.")
         runs = []
         for together in groups(plan.seeds, plan.recipe, device):
             here = []
             for seed in together:
-                path, run = find_run(out, dataset, plan.recipe, seed, say)
+                path, run = find_run(out, dataset, plan.recipe, seed, notify)
                 if run is None:
                     run = Run.create(path, dataset, plan.recipe, seed=seed, device=place, source=source)
                 if run.finished:
-                    say(f"{run.path} is finished; it is taken as it is.")
+                    notify(f"{run.path} is finished; it is taken as it is.")
                     if not plan.recipe.entry.solved and not (run.path / CURVES).exists():
                         picture(run)  # a kill came between the last state and its picture
                 here.append(run)
             missing = [run for run in here if not run.finished]
             if missing:
-                _train(missing, dataset, device, watching, say)
+                _train(missing, dataset, device, watching, notify)
             runs += here
         found.append(runs)
     return found
 
 
-def find_run(out: Path, dataset: Dataset, recipe: Recipe, seed: int, say: Say) -> tuple[Path, Run | None]:
+def find_run(out: Path, dataset: Dataset, recipe: Recipe, seed: int, notify: Notify) -> tuple[Path, Run | None]:
     """The run of this recipe and seed, or the first free name for one: ``dgcf-seed0``, else ``dgcf-seed0-2`` and on."""
     for path in _names(out / f"{recipe.name}-seed{seed}"):
         if not (path / "run.json").exists():
@@ -185,7 +184,7 @@ def find_run(out: Path, dataset: Dataset, recipe: Recipe, seed: int, say: Say) -
         if not changes:
             return path, run
         more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
-        say(f"{path} was trained otherwise ({'; '.join(changes[:3])}{more}) and is left alone.")
+        notify(f"{path} was trained otherwise ({'; '.join(changes[:3])}{more}) and is left alone.")
     raise AssertionError("the names have no end")
 
 
@@ -200,12 +199,12 @@ def _train(
     dataset: Dataset,
     device: str,
     watching: Callable[[], AbstractContextManager[Observer]],
-    say: Say,
+    notify: Notify,
 ) -> None:
     """Train the runs of one recipe side by side; the first one's progress is shown."""
     recipe = runs[0].recipe
     for run in runs:
-        say(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
+        notify(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
     try:
         with watching() as observer:

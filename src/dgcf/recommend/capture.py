@@ -25,7 +25,7 @@ from dgcf.train import load as load_run
 from dgcf.version import __version__
 
 if TYPE_CHECKING:
-    from dgcf.data.catalog import Say
+    from dgcf.text import Notify
 
 _LOOKED_AT = 4096
 
@@ -36,9 +36,9 @@ def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping
     return capture(trained.model, trained.propagation, trained.ranking, dataset, trained.recipe, about)
 
 
-def from_run(run: Run, data: Any = None, say: Say | None = None) -> Snapshot:
+def from_run(run: Run, data: Any = None, notify: Notify | None = None) -> Snapshot:
     """The best epoch of a run folder, with the dataset that it was trained on."""
-    dataset = load_data(run.about["dataset"]["source"] if data is None else data, say=say)
+    dataset = load_data(run.about["dataset"]["source"] if data is None else data, notify=notify)
     model, propagation, ranking = load_run(run, dataset)
     epoch = int(run.best().about["epoch"])
     metrics = next((line for line in run.metrics() if line["epoch"] == epoch), {})

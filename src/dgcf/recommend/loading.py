@@ -27,7 +27,7 @@ RUN = "run.json"
 WEIGHTS = "best.safetensors"
 
 
-def load(path: str | Path, *, data: Any = None, say: Callable[[str], None] | None = None) -> Recommender:
+def load(path: str | Path, *, data: Any = None, notify: Callable[[str], None] | None = None) -> Recommender:
     """A recommender that answers at once, from an artefact or a run folder.
 
     ``data`` is the dataset of a run, where it is no longer found by the name it had.
@@ -35,7 +35,7 @@ def load(path: str | Path, *, data: Any = None, say: Callable[[str], None] | Non
     target = Path(path).expanduser()
     if os.path.lexists(target / RUN):
         _check_description(target / RUN)
-        return Recommender.of(_of_run(target, data, say))
+        return Recommender.of(_of_run(target, data, notify))
     if not target.exists():
         raise ArtifactError(f"{target} does not exist; give a saved recommender, or a run folder of `dgcf train`.")
     if not is_artifact(target):
@@ -53,7 +53,7 @@ def _check_description(path: Path) -> None:
         raise ArtifactError(f"{path} is damaged ({problem}); restore it from a copy, or train again.") from problem
 
 
-def _of_run(run: Path, data: Any, say: Callable[[str], None] | None) -> Snapshot:
+def _of_run(run: Path, data: Any, notify: Callable[[str], None] | None) -> Snapshot:
     if signing.required() is not None:
         raise ArtifactError(
             f"{run} is a run folder, which has no signature, and {signing.VERIFY_KEY} requires one; export and sign it "
@@ -68,9 +68,9 @@ def _of_run(run: Path, data: Any, say: Callable[[str], None] | None) -> Snapshot
     from dgcf.recommend.capture import from_run
     from dgcf.train import Run
 
-    if say is not None:
-        say(f"making a recommender of {run}, once")
-    snapshot = from_run(Run.open(run), data, say)
+    if notify is not None:
+        notify(f"making a recommender of {run}, once")
+    snapshot = from_run(Run.open(run), data, notify)
     snapshot = replace(snapshot, about={**snapshot.about, "weights": weights})
     try:
         artifact.save(snapshot, kept, overwrite=True)

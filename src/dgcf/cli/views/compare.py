@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dgcf.cli.failures import StoppedError
-from dgcf.cli.terminal import out, progress, say
+from dgcf.cli.terminal import notify, out, progress
 from dgcf.cli.views.train import observer
 from dgcf.data import Dataset, load
 from dgcf.errors import ConfigError, did_you_mean
@@ -104,7 +104,7 @@ def trained(sources: Sequence[str], wanted: Wanted, folder: Path | None, shown: 
             source=str(Path(source).resolve()) if Path(source).exists() else source,
             device=shown.device,
             watching=observer,
-            say=say,
+            notify=notify,
         )
         return _measured(measure, list(zip(wanted.models, runs, strict=True)), shown, place)
     except KeyboardInterrupt:
@@ -115,7 +115,7 @@ def trained(sources: Sequence[str], wanted: Wanted, folder: Path | None, shown: 
 
 def _load(source: str) -> Dataset:
     with progress(f"reading {source}"):
-        return load(source, say=say)
+        return load(source, notify=notify)
 
 
 def _measured(measure: Measure, contenders: list[tuple[str, list[Run]]], shown: Shown, place: int) -> Standings:

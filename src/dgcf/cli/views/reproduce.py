@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from dgcf.cli.terminal import progress, say
+from dgcf.cli.terminal import notify, progress
 from dgcf.experiments.reproduce.running import Watcher, told
 
 
@@ -14,16 +14,16 @@ class Lines(Watcher):
     """For pipes and logs."""
 
     def began(self, todo: int, known: int) -> None:
-        say(f"cells: {known} recorded, {todo} to compute")
+        notify(f"cells: {known} recorded, {todo} to compute")
 
     def note(self, text: str) -> None:
-        say(text)
+        notify(text)
 
     def finished(self, line: Mapping[str, Any]) -> None:
-        say(told(line))
+        notify(told(line))
 
     def taken_over(self, line: Mapping[str, Any], origin: str) -> None:
-        say(told(line, origin))
+        notify(told(line, origin))
 
 
 class Bar(Lines):

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 from rich.table import Table
 
 from dgcf.cli.failures import StoppedError
-from dgcf.cli.terminal import err, out, progress, say, words
+from dgcf.cli.terminal import err, notify, out, progress, words
 from dgcf.data import Dataset, load
 from dgcf.data.prepare import Preparation
 from dgcf.errors import ConfigError, did_you_mean
@@ -43,7 +43,7 @@ from dgcf.train.run.tracking import refuse_unknown_trackers, tracked
 def _load(source: str, settings: Mapping[str, Any]) -> Dataset:
     """Of a file that is prepared on the way, the order is kept where it is needed."""
     with progress(f"reading {source}"):
-        return load(source, Preparation(keep_order=bool(settings.get("recency"))), say=say)
+        return load(source, Preparation(keep_order=bool(settings.get("recency"))), notify=notify)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def start(
                     shutil.rmtree(run.path, ignore_errors=True)
             if isinstance(problem, StoppedError):
                 for seed in (seed for seed, path in paths.items() if not path.exists()):
-                    say(f"seed {seed} had not begun: train it with --seed {seed} --out {quote(str(paths[seed]))}.")
+                    notify(f"seed {seed} had not begun: train it with --seed {seed} --out {quote(str(paths[seed]))}.")
             raise
     return results
 
@@ -120,10 +120,10 @@ def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, how: How) -> l
     """Train runs side by side; the first one's progress is shown."""
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
     with ExitStack() as held:
-        trackers = [held.enter_context(tracked(how.track, run, note=say)) for run in runs]
+        trackers = [held.enter_context(tracked(how.track, run, note=notify)) for run in runs]
         for run in runs:
             run.autosave = how.save_every
-            say(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
+            notify(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
         with observer() as watching:
             shown = [watching, *(Observer() for _ in runs[1:])]
             told = [Several(one, *its) for one, its in zip(shown, trackers, strict=True)]
@@ -248,7 +248,7 @@ class Bar(Observer):
         self.bar.stop()
 
     def note(self, text: str) -> None:
-        say(f"note: {text}")
+        notify(f"note: {text}")
 
     def epoch_began(self, epoch: int, epochs: int, batches: int, done: int) -> None:
         self.bar.update(
@@ -272,7 +272,7 @@ class Bar(Observer):
     validated = ""
 
     def finished(self, reason: str) -> None:
-        say(reason)
+        notify(reason)
 
 
 class Lines(PlainLines):

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.table import Table
 
 from dgcf.cli.failures import StoppedError
-from dgcf.cli.terminal import err, out, progress, say, words
+from dgcf.cli.terminal import err, notify, out, progress, words
 from dgcf.data import load
 from dgcf.experiments.search import Search, search_for
 from dgcf.experiments.space import parse_space
@@ -35,7 +35,7 @@ def search_of(
     """What the words ask for, with the dataset read."""
     spaces = dict(parse_space(word) for word in search)
     with progress(f"reading {data}"):
-        dataset = load(data, say=say)
+        dataset = load(data, notify=notify)
     source = str(Path(data).resolve()) if Path(data).exists() else data
     return search_for(
         dataset,
@@ -52,7 +52,7 @@ def search_of(
 
 def run(search: Search, trials: int | None, minutes: float | None, jobs: int, device: str) -> Tuned:
     """Tune; Ctrl-C tells how to go on."""
-    say(f"{search.recipe.name} on {search.dataset.name}, validation {search.metric}, in {search.path}")
+    notify(f"{search.recipe.name} on {search.dataset.name}, validation {search.metric}, in {search.path}")
     try:
         with Bar(search.metric) if err.is_terminal else Lines(search.metric) as watcher:
             return tune(search, trials=trials, minutes=minutes, jobs=jobs, device=device, watcher=watcher)
@@ -90,14 +90,14 @@ class Lines(Watcher):
         pass
 
     def note(self, text: str) -> None:
-        say(f"note: {text}")
+        notify(f"note: {text}")
 
     def began(self, done: int, wanted: int | None) -> None:
         if done:
-            say(f"going on: {done} trials{f' of {wanted}' if wanted else ''} are done.")
+            notify(f"going on: {done} trials{f' of {wanted}' if wanted else ''} are done.")
 
     def trial_ended(self, row: Row, best: Row | None) -> None:
-        say(_told(row, self.metric) + (f"; best {best.value:.4f} in trial {best.trial}" if best else ""))
+        notify(_told(row, self.metric) + (f"; best {best.value:.4f} in trial {best.trial}" if best else ""))
 
 
 class Bar(Lines):

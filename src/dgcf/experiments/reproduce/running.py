@@ -353,16 +353,16 @@ def told(line: Mapping[str, Any], origin: str = "") -> str:
     return "  ".join([*words, f"taken over from {origin}" if origin else f"{line['seconds']:.1f} s"])
 
 
-def prepare(book: Book, asked: Asked, folder: Path, say: Callable[[str], None]) -> list[Path]:
+def prepare(book: Book, asked: Asked, folder: Path, notify: Callable[[str], None]) -> list[Path]:
     """Write every dataset that the cells need into ``folder``, for a machine that cannot read the files."""
     written = []
     for source, variant in _needed(book, asked):
         target = folder / source.folder(variant)
         if (target / "dataset.json").exists():
-            say(f"{target} is there already.")
+            notify(f"{target} is there already.")
         else:
             obtain(source, variant).save(target)
-            say(f"{target} is written.")
+            notify(f"{target} is written.")
         written.append(target)
     return written
 
