@@ -14,7 +14,7 @@ from dgcf.data import Dataset, load
 from dgcf.graph import build_propagation
 from dgcf.models import entry
 from dgcf.random import bits, uniform
-from dgcf.train import Each, Recipe, Trained, resolve, train, train_many
+from dgcf.train import Recipe, SeedJob, Trained, resolve, train, train_many
 from dgcf.train.config import TrainConfig
 from dgcf.train.engines import device_batches
 from dgcf.train.engines.device_batches import DeviceBatches, LaidOutEpochs
@@ -168,7 +168,7 @@ def test_seeds_leave_at_their_own_time_and_with_their_own_best_epoch() -> None:
     from dgcf.evaluate.validation import validator
 
     validate = validator(dataset, "recall@20")
-    each = [Each(seed) for seed in range(4)]
+    each = [SeedJob(seed) for seed in range(4)]
     together: list[Trained] = train_many(dataset, recipe, each, device="cuda", validate=validate)
     alone = [train(dataset, recipe, seed=seed, device="cuda", validate=validate) for seed in range(4)]
     assert len({one.epochs for one in alone}) > 1, "these seeds are meant to stop at different epochs"

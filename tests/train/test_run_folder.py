@@ -21,6 +21,7 @@ from dgcf.train.run.checkpoint import Checkpoint
 from dgcf.train.run.records import append_text
 from tests.ordering import dataset_in_order
 from tests.train.planted_tastes import planted_tastes, validation_of
+from tests.train.recording_observer import RecordingObserver
 
 SETTINGS: dict[str, Any] = {
     "dim": 4,
@@ -324,13 +325,6 @@ def test_a_poisoned_state_is_never_saved(run: Run, dataset: Dataset) -> None:
 def test_another_environment_is_mentioned(run: Run, dataset: Dataset) -> None:
     environment = {**run.about["environment"], "torch": "1.0"}
     changed = replace(run, about={**run.about, "environment": environment})
-
-    class Ear(Observer):
-        heard = ""
-
-        def note(self, text: str) -> None:
-            self.heard += text
-
-    ear = Ear()
-    fit(dataset, changed, ear)
-    assert "torch 1.0 is now" in ear.heard
+    observer = RecordingObserver()
+    fit(dataset, changed, observer)
+    assert any("torch 1.0 is now" in note for note in observer.notes)

@@ -18,8 +18,8 @@ from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.models import CATALOG, Ranking, SolvedModel
 from dgcf.train import Observer, Run, Trained, build, load, resolve, train
-from tests.train.listening import Ear
 from tests.train.planted_tastes import planted_tastes
+from tests.train.recording_observer import RecordingObserver
 
 SOLVED = [name for name, found in CATALOG.items() if found.solved]
 FILES = ("last.safetensors", "best.safetensors", "metrics.jsonl")
@@ -41,7 +41,7 @@ def scores(found: Ranking) -> torch.Tensor:
 @pytest.mark.parametrize("model", SOLVED)
 class TestRun:
     def test_one_epoch_that_is_the_best(self, model: str, dataset: Dataset, tmp_path: Path) -> None:
-        heard = Ear()
+        heard = RecordingObserver()
         run = created(tmp_path / "run", dataset, model)
         out = fit(dataset, run, heard)
         assert (out.epochs, out.best_epoch, out.interrupted, out.reason) == (1, 1, False, "solved at once")
@@ -64,7 +64,7 @@ class TestRun:
     ) -> None:
         first = fit(dataset, created(tmp_path / "run", dataset, model))
         before = {name: (tmp_path / "run" / name).read_bytes() for name in FILES}
-        heard = Ear()
+        heard = RecordingObserver()
         again = fit(dataset, Run.open(tmp_path / "run"), heard)
         assert torch.equal(scores(first.ranking), scores(again.ranking))
         assert {name: (tmp_path / "run" / name).read_bytes() for name in FILES} == before

@@ -15,8 +15,8 @@ from dgcf.models.base import DropSchedule
 from dgcf.train import DivergedError, Trained, Trainer, build, resolve, train
 from dgcf.train.losses import LOSSES
 from tests.ordering import dataset_in_order
-from tests.train.listening import Ear
 from tests.train.planted_tastes import planted_tastes, recall, validation_of
+from tests.train.recording_observer import RecordingObserver
 
 QUICK = {"dim": 8, "layers": 2, "batch_size": 64, "learning_rate": 0.02, "l2": 1e-4, "epochs": 30, "evaluate_every": 5}
 
@@ -146,38 +146,38 @@ def test_it_stops_when_patience_is_spent(dataset: Dataset) -> None:
 
 
 def test_a_setting_that_the_loss_does_not_use_is_named() -> None:
-    ear, data = Ear(), planted_tastes()
+    observer, data = RecordingObserver(), planted_tastes()
     used: list[dict[str, Any]] = [{"loss": "softmax", "temperature": 0.1}, {"loss": "directau", "uniformity": 0.5}]
     for more in ({"temperature": 0.1}, *used):
         recipe = recipe_for("bpr-mf", epochs=1, **more)
-        train(data, recipe, device="cpu", validate=lambda f: {"recall@20": 0.5}, observer=ear)
-    assert ear.notes == ["temperature is 0.1, but the loss bpr does not use it."]
+        train(data, recipe, device="cpu", validate=lambda f: {"recall@20": 0.5}, observer=observer)
+    assert observer.notes == ["temperature is 0.1, but the loss bpr does not use it."]
 
 
 def test_without_validation_all_epochs_are_run_and_that_is_said() -> None:
-    ear = Ear()
+    observer = RecordingObserver()
     data = planted_tastes(validation=False)
-    out = train(data, recipe_for("bpr-mf", epochs=3), device="cpu", validate=lambda f: {}, observer=ear)
+    out = train(data, recipe_for("bpr-mf", epochs=3), device="cpu", validate=lambda f: {}, observer=observer)
     assert (out.epochs, out.best_epoch) == (3, 3)
-    assert ear.notes == ["there is no validation split, so training takes all 3 epochs and keeps the last."]
+    assert observer.notes == ["there is no validation split, so training takes all 3 epochs and keeps the last."]
 
 
 def test_reports_tell_the_epoch(dataset: Dataset) -> None:
-    ear = Ear()
+    observer = RecordingObserver()
     train(
         dataset,
         recipe_for("bpr-mf", epochs=4, evaluate_every=2),
         device="cpu",
         validate=lambda f: {"recall@20": 0.5},
-        observer=ear,
+        observer=observer,
     )
-    assert [report.epoch for report in ear.reports] == [1, 2, 3, 4]
-    assert [bool(report.validation) for report in ear.reports] == [False, True, False, True]
-    assert ear.reports[0].pairs == len(dataset.train)
-    assert ear.reports[0].loss == pytest.approx(0.69, abs=0.03)  # ln 2: nothing is known yet
-    assert ear.reports[3].loss < ear.reports[0].loss
-    assert ear.reports[3].line().startswith("epoch 4/4  loss 0.")
-    assert "validation recall@20 0.5000  best 0.5000 at 2" in ear.reports[3].line()
+    assert [report.epoch for report in observer.reports] == [1, 2, 3, 4]
+    assert [bool(report.validation) for report in observer.reports] == [False, True, False, True]
+    assert observer.reports[0].pairs == len(dataset.train)
+    assert observer.reports[0].loss == pytest.approx(0.69, abs=0.03)  # ln 2: nothing is known yet
+    assert observer.reports[3].loss < observer.reports[0].loss
+    assert observer.reports[3].line().startswith("epoch 4/4  loss 0.")
+    assert "validation recall@20 0.5000  best 0.5000 at 2" in observer.reports[3].line()
 
 
 def test_a_diverging_loss_stops_with_advice(dataset: Dataset) -> None:

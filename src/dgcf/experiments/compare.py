@@ -23,7 +23,7 @@ from dgcf.evaluate.validation import validator
 from dgcf.experiments.standings import Standing, Standings, standing, with_comparisons
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.text import Notify
-from dgcf.train import Each, Observer, Recipe, Run, groups, load, pick_device, resolve, train_many
+from dgcf.train import Observer, Recipe, Run, SeedJob, groups, load, pick_device, resolve, train_many
 from dgcf.train.api import CURVES, picture
 from dgcf.train.recipe import TRAIN_KEYS
 from dgcf.train.run.folder import order_of
@@ -209,7 +209,7 @@ def _train(
     try:
         with watching() as observer:
             shown = [observer, *(None for _ in runs[1:])]
-            each = [Each(run.seed, one, run) for run, one in zip(runs, shown, strict=True)]
+            each = [SeedJob(run.seed, one, run) for run, one in zip(runs, shown, strict=True)]
             results = train_many(dataset, recipe, each, device=device, validate=validate)
     except DgcfError:
         for run in runs:

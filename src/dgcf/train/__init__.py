@@ -1,11 +1,14 @@
-"""The train room: a model, a dataset and settings in; a trained model, its record and its run folder out."""
+"""Training: from a dataset and a recipe to a trained model and its run folder."""
 
-from dgcf.train.api import Each, Trained, build, groups, load, pick_device, train, train_many
+from dgcf.train.api import SeedJob, Trained, build, groups, load, pick_device, train, train_many
 from dgcf.train.config import TrainConfig
 from dgcf.train.recipe import Recipe, resolve
 from dgcf.train.run.folder import Run
 from dgcf.train.run.observer import EpochReport, Observer, PlainLines
 from dgcf.train.trainer import DivergedError, Trainer, Validate
+
+Each = SeedJob
+"""The name of ``SeedJob`` in version 0.1."""
 
 __all__ = [
     "DivergedError",
@@ -15,6 +18,7 @@ __all__ = [
     "PlainLines",
     "Recipe",
     "Run",
+    "SeedJob",
     "TrainConfig",
     "Trained",
     "Trainer",

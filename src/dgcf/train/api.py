@@ -90,12 +90,12 @@ def train(
     A model that is solved at once keeps nothing of an interrupted try, and is then solved anew. ``validate`` is left
     out of account where the dataset has no validation pair.
     """
-    each = Each(seed, observer, run)
+    each = SeedJob(seed, observer, run)
     return _train_together(dataset, recipe, [each], device=pick_device(device), validate=validate)[0]
 
 
 @dataclass(frozen=True)
-class Each:
+class SeedJob:
     """One of several trainings that are alike but for their seeds: who watches it, and where it is kept."""
 
     seed: int
@@ -106,7 +106,7 @@ class Each:
 def train_many(
     dataset: Dataset,
     recipe: Recipe,
-    trainings: Sequence[Each],
+    trainings: Sequence[SeedJob],
     *,
     device: str = "auto",
     validate: Validate | None = None,
@@ -135,7 +135,7 @@ def groups(trainings: Sequence[T], recipe: Recipe, device: str) -> list[list[T]]
 def _train_together(
     dataset: Dataset,
     recipe: Recipe,
-    trainings: Sequence[Each],
+    trainings: Sequence[SeedJob],
     *,
     device: torch.device,
     validate: Validate | None,

@@ -23,12 +23,12 @@ from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.evaluate.metrics import parse_metric
 from dgcf.evaluate.validation import validator
 from dgcf.train import (
-    Each,
     EpochReport,
     Observer,
     PlainLines,
     Recipe,
     Run,
+    SeedJob,
     Trained,
     Validate,
     groups,
@@ -127,7 +127,7 @@ def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, how: How) -> l
         with observer() as watching:
             shown = [watching, *(Observer() for _ in runs[1:])]
             told = [Several(one, *its) for one, its in zip(shown, trackers, strict=True)]
-            each = [Each(run.seed, its, run) for run, its in zip(runs, told, strict=True)]
+            each = [SeedJob(run.seed, its, run) for run, its in zip(runs, told, strict=True)]
             results = train_many(dataset, recipe, each, device=how.device, validate=validate)
         stopped = [trained for trained in results if trained.interrupted]
         if stopped:

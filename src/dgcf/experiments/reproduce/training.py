@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgcf.data.dataset import Dataset
-from dgcf.train import Each, EpochReport, Observer, Recipe, Trained, Validate, groups, train_many
+from dgcf.train import EpochReport, Observer, Recipe, SeedJob, Trained, Validate, groups, train_many
 
 
 class Curve(Observer):
@@ -65,7 +65,7 @@ def train_seeds(
     """Train one recipe with each seed, on a GPU side by side; what is finished is given at once."""
     for together in groups(seeds, recipe, device):
         curves = {seed: Curve() for seed in together}
-        each = [Each(seed, curve) for seed, curve in curves.items()]
+        each = [SeedJob(seed, curve) for seed, curve in curves.items()]
         results = train_many(dataset, recipe, each, device=device, validate=validate)
         for (seed, curve), trained in zip(curves.items(), results, strict=True):
             if not trained.interrupted:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dgcf.train import EpochReport, Observer
 
 
-class Ear(Observer):
-    """Remembers what it heard."""
+class RecordingObserver(Observer):
+    """An observer that keeps notes and epoch reports."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
