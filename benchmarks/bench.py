@@ -36,7 +36,7 @@ from dgcf.data.splits import Split
 from dgcf.evaluate.evaluator import Evaluator
 from dgcf.graph import Propagation, build_propagation
 from dgcf.models import entry
-from dgcf.recommend.ranking import Catalogue, rank
+from dgcf.ranking.topk import Catalogue, rank
 from dgcf.train import TrainConfig, Trainer
 from dgcf.train.loop import SideBySide
 from dgcf.train.losses import sampled_softmax

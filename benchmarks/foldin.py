@@ -28,8 +28,8 @@ from dgcf.config import parse_settings
 from dgcf.data import Dataset, Pairs, load
 from dgcf.evaluate.metrics import hit_matrix, recall
 from dgcf.random import permutation
+from dgcf.ranking.topk import Catalogue, rank
 from dgcf.recommend import Recommender
-from dgcf.recommend.ranking import Catalogue, rank
 
 K, TRAINED, HELD_OUT = 20, 200, 120
 

@@ -180,7 +180,7 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_next_try_goes_on(run: Path, 
     """The chunk size is lowered so that the small dataset has many."""
     dgcf_json("export", run, "--out", tmp_path / "films.dgcf")
     code = (
-        "import time, dgcf.recommend.batch as b, dgcf.recommend.ranking as r\n"
+        "import time, dgcf.recommend.batch as b, dgcf.ranking.topk as r\n"
         "b.Batch.__init__.__defaults__ = (20, True, 5)\n"
         "old = r.NumpyRanker.candidates\n"
         "def slow(*a): time.sleep(0.2); return old(*a)\n"

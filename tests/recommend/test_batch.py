@@ -16,9 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgcf.errors import ConfigError, DataError
+from dgcf.ranking.topk import NumpyRanker
 from dgcf.recommend import Recommender, artifact
 from dgcf.recommend.batch import Batch
-from dgcf.recommend.ranking import NumpyRanker
 from tests.recommend.conftest import random_dataset, untrained
 
 
@@ -116,7 +116,7 @@ import sys, time
 from pathlib import Path
 from dgcf.recommend import load
 from dgcf.recommend.batch import Batch
-from dgcf.recommend.ranking import NumpyRanker
+from dgcf.ranking.topk import NumpyRanker
 class Slow(NumpyRanker):
     def candidates(self, *arguments):
         time.sleep(0.3)

@@ -16,11 +16,11 @@ import duckdb
 import pytest
 
 from dgcf.errors import DataError
+from dgcf.ranking.topk import NumpyRanker
 from dgcf.recommend import Recommender, artifact
 from dgcf.recommend.batch import Batch
 from dgcf.recommend.chunks import sweep_chunks
 from dgcf.recommend.export import export
-from dgcf.recommend.ranking import NumpyRanker
 
 
 class StoppedError(Exception):

@@ -13,14 +13,14 @@ import pytest
 from safetensors.numpy import save as encode
 
 from dgcf.data import Dataset, Pairs
-from dgcf.data.rows import Matrix, SparseRows
 from dgcf.errors import ArtifactError, DataError
-from dgcf.evaluate.topk import top_k
 from dgcf.models import CATALOG
+from dgcf.ranking.topk import WeightCatalogue, rank
+from dgcf.ranking.torch_topk import top_k
+from dgcf.ranking.weights import Matrix, SparseRows
 from dgcf.recommend import Recommender, load
 from dgcf.recommend.batch import Batch
 from dgcf.recommend.export import export
-from dgcf.recommend.ranking import WeightCatalogue, rank
 from dgcf.train import build, resolve
 from tests.recommend.conftest import random_dataset
 from tests.recommend.test_artifact import lied

@@ -12,8 +12,8 @@ from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.evaluate.bootstrap import CONFIDENCE, RESAMPLES
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.metrics import ANY_DATA_K, METRICS, coverage, hit_matrix, popularity, require_cut_offs
-from dgcf.evaluate.topk import MEMORY, Scorer, top_k
 from dgcf.memory import require_memory
+from dgcf.ranking.torch_topk import MEMORY, Scorer, top_k
 
 SPLITS = ("validation", "test")
 MASKS = ("train", "train+validation")

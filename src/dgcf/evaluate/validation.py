@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dgcf.evaluate.evaluator import Evaluator, Splits
 from dgcf.evaluate.metrics import parse_metric
-from dgcf.models.base import Ranking
+from dgcf.ranking.rankings import Ranking
 
 
 def validator(splits: Splits, metric: str) -> Callable[[Ranking], dict[str, float]]:

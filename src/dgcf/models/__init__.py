@@ -1,11 +1,12 @@
 """The models room: a graph, or pairs alone, become a ranking; no optimiser, loss or sampler lives here."""
 
-from dgcf.models.base import DropSchedule, Embeddings, GraphModel, ItemWeights, Model, Ranking, SolvedModel
+from dgcf.models.base import DropSchedule, GraphModel, Model, SolvedModel
 from dgcf.models.catalog import CATALOG, Entry, entry
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.gates import gate_correlation
 from dgcf.models.lightgcn import LightGCN, LightGCNConfig
 from dgcf.models.mf import MatrixFactorisation, MatrixFactorisationConfig
+from dgcf.ranking.rankings import Embeddings, ItemWeights, Ranking
 
 __all__ = [
     "CATALOG",

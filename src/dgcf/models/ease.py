@@ -11,9 +11,10 @@ from torch import Tensor
 
 from dgcf.config import Between, require_range, tunable
 from dgcf.data.pairs import Pairs
-from dgcf.data.rows import DenseRows
 from dgcf.errors import ConfigError
-from dgcf.models.base import ItemWeights, SolvedModel
+from dgcf.models.base import SolvedModel
+from dgcf.ranking.rankings import ItemWeights
+from dgcf.ranking.weights import DenseRows
 
 _BLOCK = 1 << 23  # numbers of a matrix that are worked on at once: 64 MB
 

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from dgcf.config import Between, require_range, tunable
 from dgcf.data.pairs import Pairs
-from dgcf.data.rows import SparseRows
 from dgcf.graph.crosshop.hubs import Hubs, refuse_too_much, split_hubs
-from dgcf.models.base import ItemWeights, SolvedModel
+from dgcf.models.base import SolvedModel
+from dgcf.ranking.rankings import ItemWeights
+from dgcf.ranking.weights import SparseRows
 
 _BLOCK_WORK = 1 << 22  # multiply-adds of one block of rows, whose product has at most as many entries
 _CLASS_WORK = 1 << 27  # what a user with very many items must save to be worth the search by classes

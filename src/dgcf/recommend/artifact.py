@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save as encode
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.rows import DenseRows, Matrix, SparseRows
 from dgcf.data.vocabulary import IdKind, Vocabulary
+from dgcf.ranking.weights import DenseRows, Matrix, SparseRows
 from dgcf.recommend import container
 from dgcf.recommend.container import Container, explained
 from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Side, Snapshot

@@ -24,9 +24,10 @@ from dgcf.data.sql import path_literal
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import ADVICE, atomic_file, explain_os_errors
+from dgcf.ranking.arrays import Indices
+from dgcf.ranking.topk import Ranked, Ranker, rank
 from dgcf.recommend.chunks import Chunks, chunks_beside, sweep_chunks
-from dgcf.recommend.ranking import Ranked, Ranker, catalogue_of, queries_of, rank
-from dgcf.recommend.snapshot import Embedded, Indices, Snapshot
+from dgcf.recommend.snapshot import Embedded, Snapshot, catalogue_of, queries_of
 
 if TYPE_CHECKING:
     import duckdb

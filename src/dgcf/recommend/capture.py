@@ -15,11 +15,13 @@ import torch
 
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
-from dgcf.data.rows import Matrix
 from dgcf.graph import Propagation
-from dgcf.models.base import GraphModel, ItemWeights, Model, Ranking
+from dgcf.models.base import GraphModel, Model
 from dgcf.models.ials import IALS
-from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Rows, Snapshot
+from dgcf.ranking.arrays import Rows
+from dgcf.ranking.rankings import ItemWeights, Ranking
+from dgcf.ranking.weights import Matrix
+from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Snapshot
 from dgcf.train import Recipe, Run, Trained
 from dgcf.train import load as load_run
 from dgcf.version import __version__

@@ -22,8 +22,9 @@ import numpy as np
 
 from dgcf.errors import DataError
 from dgcf.ids import RawId
+from dgcf.ranking.arrays import Floats
 from dgcf.recommend.foldin import Folded, FoldIn
-from dgcf.recommend.snapshot import Floats, Snapshot
+from dgcf.recommend.snapshot import Snapshot
 from dgcf.recommend.table import Table
 
 Kind = Literal["item", "user", "prior"]

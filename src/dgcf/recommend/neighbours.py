@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
-from dgcf.recommend.snapshot import Floats, GraphRule, Indices, Side
+from dgcf.ranking.arrays import Floats, Indices
+from dgcf.recommend.snapshot import GraphRule, Side
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.rows import Matrix
+from dgcf.ranking.arrays import Floats, Indices, Rows
+from dgcf.ranking.topk import Candidates, exact_scores
+from dgcf.ranking.weights import Matrix
 from dgcf.recommend.explain import Explainer, Explanation, Part, parts_of
 from dgcf.recommend.foldin import FoldIn
-from dgcf.recommend.ranking import Candidates, exact_scores
-from dgcf.recommend.snapshot import Floats, Indices, LeastSquares, Rows, Snapshot
+from dgcf.recommend.snapshot import LeastSquares, Snapshot
 
 
 class People(Protocol):

@@ -15,26 +15,25 @@ from typing import Any, Literal
 import numpy as np
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.rows import Matrix
 from dgcf.errors import ConfigError, DataError, NotFittedError
 from dgcf.ids import RawId
-from dgcf.recommend import artifact
-from dgcf.recommend.explain import Explanation
-from dgcf.recommend.foldin import FoldIn
-from dgcf.recommend.lookup import Names
-from dgcf.recommend.people import People, people_of
-from dgcf.recommend.ranking import (
+from dgcf.ranking.arrays import Floats, Indices, Rows
+from dgcf.ranking.topk import (
     Candidates,
     Catalogue,
     Ranked,
     Ranker,
     Searched,
-    catalogue_of,
     exact_scores,
-    queries_of,
     rank,
 )
-from dgcf.recommend.snapshot import Floats, Indices, Rows, Side, Snapshot
+from dgcf.ranking.weights import Matrix
+from dgcf.recommend import artifact
+from dgcf.recommend.explain import Explanation
+from dgcf.recommend.foldin import FoldIn
+from dgcf.recommend.lookup import Names
+from dgcf.recommend.people import People, people_of
+from dgcf.recommend.snapshot import Side, Snapshot, catalogue_of, queries_of
 from dgcf.recommend.table import Table
 
 Ids = RawId | Iterable[RawId]
@@ -368,7 +367,7 @@ def ranker_on(device: str | None) -> Ranker | None:
     """NumPy's where no device is named, else torch's on that device."""
     if device is None:
         return None
-    from dgcf.recommend.torch_ranking import TorchRanker
+    from dgcf.ranking.torch_backend import TorchRanker
     from dgcf.train import pick_device
 
     return TorchRanker(str(pick_device(device)))

@@ -11,16 +11,14 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.rows import Matrix
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import DataError
+from dgcf.ranking.arrays import Floats, Indices, Rows
+from dgcf.ranking.topk import Catalogue, Searched, WeightCatalogue
+from dgcf.ranking.weights import Matrix
 
-Rows = NDArray[np.float32]
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Side = Literal["user", "item"]
 
 
@@ -153,3 +151,15 @@ class Snapshot:
         if self.readout == "last":
             return np.append(np.zeros(depth), 1.0)
         return np.full(depth + 1, 1.0 / (depth + 1))
+
+
+def catalogue_of(snapshot: Snapshot) -> Searched[Any]:
+    """The items of a model, to be ranked by ``queries_of`` its users."""
+    ranking = snapshot.ranking
+    return WeightCatalogue(ranking) if isinstance(ranking, Matrix) else Catalogue(ranking.items)
+
+
+def queries_of(snapshot: Snapshot, users: Indices) -> Rows | Pairs:
+    """What the catalogue is asked for known users: their rows, or their training items."""
+    ranking = snapshot.ranking
+    return snapshot.train.take(users) if isinstance(ranking, Matrix) else ranking.users[users]

@@ -15,8 +15,9 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.files import exclusive_lock
 from dgcf.graph import Propagation, build_propagation
-from dgcf.models.base import Model, Ranking, SolvedModel
+from dgcf.models.base import Model, SolvedModel
 from dgcf.models.limits import refuse_too_large
+from dgcf.ranking.rankings import Ranking
 from dgcf.train.interrupt import asked_to_stop
 from dgcf.train.loop import SideBySide
 from dgcf.train.peak_memory import mark_peak

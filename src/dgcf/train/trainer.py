@@ -21,8 +21,9 @@ from dgcf.graph import Propagation
 from dgcf.graph.kernels.cpu.stack import Drawing
 from dgcf.graph.kernels.cpu.threads import undivided
 from dgcf.graph.operators.stored import StoredMatrix
-from dgcf.models.base import DropSchedule, Embeddings, GraphModel, Ranking, Stack
+from dgcf.models.base import DropSchedule, GraphModel, Stack
 from dgcf.random import bits
+from dgcf.ranking.rankings import Embeddings, Ranking
 from dgcf.train.config import TrainConfig
 from dgcf.train.engines.device_batches import LaidOutEpochs
 from dgcf.train.loop import SideBySide

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.rows import Matrix
-from dgcf.recommend.snapshot import Floats, Indices, Rows, Snapshot
+from dgcf.ranking.arrays import Floats, Indices, Rows
+from dgcf.ranking.weights import Matrix
 
 _BLOCK_SCORES = 2**22  # scores held at once: 16 MiB, which a core's caches and BLAS both like
 _RESCORED = 2**21  # numbers gathered at once while candidates are scored again
@@ -136,18 +136,6 @@ class WeightCatalogue:
             found.append(Candidates(part.query + start, part.item))
             exact.append(scores[part.query, part.item])
         return Candidates(*(np.concatenate(column) for column in zip(*found, strict=True))), np.concatenate(exact)
-
-
-def catalogue_of(snapshot: Snapshot) -> Searched[Any]:
-    """The items of a model, to be ranked by ``queries_of`` its users."""
-    ranking = snapshot.ranking
-    return WeightCatalogue(ranking) if isinstance(ranking, Matrix) else Catalogue(ranking.items)
-
-
-def queries_of(snapshot: Snapshot, users: Indices) -> Rows | Pairs:
-    """What the catalogue is asked for known users: their rows, or their training items."""
-    ranking = snapshot.ranking
-    return snapshot.train.take(users) if isinstance(ranking, Matrix) else ranking.users[users]
 
 
 def groups(n_items: int) -> int:

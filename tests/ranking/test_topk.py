@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgcf.data.pairs import Pairs
-from dgcf.recommend import ranking
-from dgcf.recommend.ranking import Catalogue, Ranked, rank
-from dgcf.recommend.torch_ranking import TorchRanker
+from dgcf.ranking import topk
+from dgcf.ranking.topk import Catalogue, Ranked, rank
+from dgcf.ranking.torch_backend import TorchRanker
 from tests.recommend.conftest import random_pairs
 
 
@@ -69,7 +69,7 @@ def test_a_batch_equals_single_calls_whatever_the_block(block: int, monkeypatch:
     rows, queries = (rng.normal(size=(n, 24)).astype(np.float32) for n in (3000, 7))
     hidden = random_pairs(7, 3000, 0.3, 0)
     whole = rank(Catalogue(rows), queries, hidden, 20)
-    monkeypatch.setattr(ranking, "_BLOCK_SCORES", block)
+    monkeypatch.setattr(topk, "_BLOCK_SCORES", block)
     again = rank(Catalogue(rows), queries, hidden, 20)
     np.testing.assert_array_equal(again.scores, whole.scores)
     for number in range(7):
@@ -83,7 +83,7 @@ def test_candidates_are_few() -> None:
     """The threshold does its work: what is scored again is a few times k, not the catalogue."""
     rng = np.random.default_rng(1)
     rows, queries = (rng.normal(size=(n, 32)).astype(np.float32) for n in (20_000, 10))
-    found = ranking.NumpyRanker().candidates(Catalogue(rows), queries, Pairs.empty(10, 20_000), 20)
+    found = topk.NumpyRanker().candidates(Catalogue(rows), queries, Pairs.empty(10, 20_000), 20)
     assert 200 <= len(found.query) < 10 * 60
 
 

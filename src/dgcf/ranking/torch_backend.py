@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from dgcf.data.pairs import Pairs
-from dgcf.evaluate.topk import top_k
-from dgcf.models.base import Embeddings
-from dgcf.recommend.ranking import Candidates, Catalogue
-from dgcf.recommend.snapshot import Rows
+from dgcf.ranking.arrays import Rows
+from dgcf.ranking.rankings import Embeddings
+from dgcf.ranking.topk import Candidates, Catalogue
+from dgcf.ranking.torch_topk import top_k
 
 _MARGIN = 16  # near-ties around the k-th place are rarely more; where they are, more is asked for
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError
-from dgcf.evaluate import topk
-from dgcf.evaluate.topk import top_k
 from dgcf.models import Embeddings
+from dgcf.ranking import torch_topk as topk
+from dgcf.ranking.torch_topk import top_k
 
 
 class Table:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dgcf.data.rows import DenseRows, Matrix, SparseRows
+from dgcf.ranking.weights import DenseRows, Matrix, SparseRows
 
 
 def both(values: NDArray[np.float32]) -> list[Matrix]:

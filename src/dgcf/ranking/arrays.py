@@ -1,0 +1,10 @@
+"""Names of the array types that rankings are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
