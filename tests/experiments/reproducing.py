@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.data.synthetic import planted
-from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.running import Desk
-from dgcf.experiments.reproduce.store import Store
+from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.results import Store
+from dgcf.experiments.reproduce.runner import Desk
 
 QUICK = "epochs = 4, evaluate_every = 2, dim = 8, batch_size = 256, epsilon = 0.02"
 RECIPES = {

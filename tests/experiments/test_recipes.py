@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dgcf.config import read_toml
-from dgcf.experiments.reproduce.plan import Book
+from dgcf.experiments.reproduce.recipe import Book
 from dgcf.train import resolve
 from tests.conftest import PROJECT
 

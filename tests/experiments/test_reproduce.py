@@ -19,13 +19,15 @@ from scipy.sparse import csr_array
 
 from dgcf.data import load
 from dgcf.errors import ArtifactError, ConfigError, DataError
-from dgcf.experiments.reproduce import IDS, amplitude, computing
+from dgcf.experiments.reproduce import IDS
 from dgcf.experiments.reproduce.__main__ import main
-from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.running import Desk
-from dgcf.experiments.reproduce.smoothness import one_side, smoothness
-from dgcf.experiments.reproduce.sources import Source, carved, obtain, ordered, resplit
-from dgcf.experiments.reproduce.store import Store
+from dgcf.experiments.reproduce.cells import computed as computing
+from dgcf.experiments.reproduce.datasets import Source, carved, obtain, ordered, resplit
+from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.results import Store
+from dgcf.experiments.reproduce.runner import Desk
+from dgcf.experiments.reproduce.stats import amplitude
+from dgcf.experiments.reproduce.stats.smoothness import one_side, smoothness
 from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.theory.oscillation import oscillation
 from dgcf.train import train
@@ -515,7 +517,7 @@ def naive_smoothness(R: np.ndarray, rows: np.ndarray) -> float:
 
 @pytest.mark.parametrize("work", [1, 40, 1 << 22])
 def test_smoothness_is_its_definition_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch, work: int) -> None:
-    monkeypatch.setattr("dgcf.experiments.reproduce.smoothness.BLOCK_WORK", work)
+    monkeypatch.setattr("dgcf.experiments.reproduce.stats.smoothness.BLOCK_WORK", work)
     drawn = np.random.default_rng(3)
     R = (drawn.random((13, 9)) < 0.4).astype(float)
     R[4] = 0  # a user without a pair

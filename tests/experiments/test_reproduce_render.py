@@ -17,13 +17,13 @@ from matplotlib.figure import Figure
 from dgcf.config import read_toml
 from dgcf.errors import DataError
 from dgcf.experiments.reproduce import IDS
-from dgcf.experiments.reproduce.measuring import BINS, METRICS, PATCH
-from dgcf.experiments.reproduce.pages import REPORT, report_blocks, write
-from dgcf.experiments.reproduce.plan import Book, Cell
-from dgcf.experiments.reproduce.render import CHAPTERS, Page, fill, missing_notes, recorded_note, views
-from dgcf.experiments.reproduce.store import Store
-from dgcf.experiments.reproduce.summary import readme_block
-from dgcf.experiments.reproduce.view import View
+from dgcf.experiments.reproduce.measures import BINS, METRICS, PATCH
+from dgcf.experiments.reproduce.recipe import Book, Cell
+from dgcf.experiments.reproduce.report.pages import REPORT, report_blocks, write
+from dgcf.experiments.reproduce.report.readme import readme_block
+from dgcf.experiments.reproduce.report.render import CHAPTERS, Page, fill, missing_notes, recorded_note, views
+from dgcf.experiments.reproduce.report.view import View
+from dgcf.experiments.reproduce.results import Store
 from tests.conftest import PROJECT
 from tests.experiments.reproducing import place
 

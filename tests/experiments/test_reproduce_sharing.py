@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from dgcf.experiments.reproduce.machine import estimate
-from dgcf.experiments.reproduce.plan import Cell
-from dgcf.experiments.reproduce.running import Watcher
-from dgcf.experiments.reproduce.store import CLAIMS
+from dgcf.experiments.reproduce.recipe import Cell
+from dgcf.experiments.reproduce.results import CLAIMS
+from dgcf.experiments.reproduce.runner import Watcher
 from tests.experiments.reproducing import QUICK, Place, place, trial_grid
 
 GRID = f"""
@@ -241,7 +241,7 @@ def test_memory_that_others_may_have_taken_spends_no_trial(tmp_path: Path, monke
     def full(*_: Any) -> Iterator[Any]:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr("dgcf.experiments.reproduce.making.train_seeds", full)
+    monkeypatch.setattr("dgcf.experiments.reproduce.execute.train_seeds", full)
     made = place(tmp_path, tuning=TRIED)
     with made.store.claim(cells(made, "lightgcn", "tuning")):
         tally = made.desk.run("tuning", only="bpr-mf")

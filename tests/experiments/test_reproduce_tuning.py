@@ -20,11 +20,11 @@ from dgcf.data import load
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
-from dgcf.experiments.reproduce.choosing import decisions, settle
-from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.render import Page, views
-from dgcf.experiments.reproduce.running import Asked, Watcher
-from dgcf.experiments.reproduce.store import Store
+from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.report.render import Page, views
+from dgcf.experiments.reproduce.results import Store
+from dgcf.experiments.reproduce.runner import Asked, Watcher
+from dgcf.experiments.reproduce.select import decisions, settle
 from dgcf.train import Recipe, resolve
 from tests.conftest import PROJECT
 from tests.experiments.reproducing import QUICK, Place, place, trial_grid

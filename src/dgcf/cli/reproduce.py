@@ -14,9 +14,9 @@ from dgcf.errors import ConfigError
 from dgcf.experiments.reproduce import IDS
 
 if TYPE_CHECKING:
-    from dgcf.experiments.reproduce.plan import Book
-    from dgcf.experiments.reproduce.running import Asked, Tally, Watcher
-    from dgcf.experiments.reproduce.store import Store
+    from dgcf.experiments.reproduce.recipe import Book
+    from dgcf.experiments.reproduce.results import Store
+    from dgcf.experiments.reproduce.runner import Asked, Tally, Watcher
 
 LISTED = 20
 """How many missing cells are named on the screen before the rest is counted."""
@@ -70,9 +70,9 @@ def reproduce(
 
     Example: `dgcf reproduce all --render`
     """
-    from dgcf.experiments.reproduce.plan import Book  # here: torch takes seconds to import
-    from dgcf.experiments.reproduce.running import Asked
-    from dgcf.experiments.reproduce.store import Store
+    from dgcf.experiments.reproduce.recipe import Book  # here: torch takes seconds to import
+    from dgcf.experiments.reproduce.results import Store
+    from dgcf.experiments.reproduce.runner import Asked
 
     _refuse_together(render, {"--seeds": seeds, "--only": only, "--prepare": prepare})
     if data_home is not None:
@@ -101,7 +101,7 @@ def _look_for_data_in(folder: Path) -> None:
 
 
 def _prepare(book: Book, asked: Asked, folder: Path, as_json: bool) -> None:
-    from dgcf.experiments.reproduce.running import prepare
+    from dgcf.experiments.reproduce.runner import prepare
 
     written = [str(path) for path in prepare(book, asked, folder, notify)]
     emit({"prepared": written}, as_json, lambda: None)
@@ -110,7 +110,7 @@ def _prepare(book: Book, asked: Asked, folder: Path, as_json: bool) -> None:
 def _run(
     book: Book, store: Store, experiment: str, device: str, seeds: int | None, only: str | None, as_json: bool
 ) -> None:
-    from dgcf.experiments.reproduce.running import Desk
+    from dgcf.experiments.reproduce.runner import Desk
 
     try:
         tally = Desk(book, store, device=device).run(experiment, seeds=seeds, only=only, watcher=_watcher())
@@ -145,7 +145,7 @@ def _tell_missing(missing: Mapping[str, str]) -> None:
 
 
 def _render(book: Book, store: Store, experiment: str, project: Path, as_json: bool) -> None:
-    from dgcf.experiments.reproduce.pages import write
+    from dgcf.experiments.reproduce.report.pages import write
 
     found = write(book, store, experiment, project)
     missing = {f"{name} {key}": why for name, keys in found.missing.items() for key, why in keys.items()}

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from dgcf.cli.terminal import notify, progress
-from dgcf.experiments.reproduce.running import Watcher, told
+from dgcf.experiments.reproduce.runner import Watcher, told
 
 
 class Lines(Watcher):

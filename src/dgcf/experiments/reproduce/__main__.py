@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.errors import DgcfError
-from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.running import Desk, Watcher, told
-from dgcf.experiments.reproduce.store import Store
+from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.results import Store
+from dgcf.experiments.reproduce.runner import Desk, Watcher, told
 
 
 class Lines(Watcher):

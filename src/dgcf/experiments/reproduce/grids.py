@@ -1,4 +1,4 @@
-"""The grids of a recipe as they were written and checked; ``plan`` makes cells of them."""
+"""The grids of a recipe as they were written and checked; ``recipe`` makes cells of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.errors import ConfigError, did_you_mean
-from dgcf.experiments.reproduce.checking import COUNT, LISTS, TABLE, TABLES, WORD, WORDS, require_kinds
+from dgcf.experiments.reproduce.schema import COUNT, LISTS, TABLE, TABLES, WORD, WORDS, require_kinds
 from dgcf.train.presets import PRESETS
 
 KINDS = ("trained", "trial", "statistics", "edges", "walks", "epochs", "comparison")

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from dgcf.experiments.reproduce.plan import Cell
-from dgcf.experiments.reproduce.store import TRAINED
+from dgcf.experiments.reproduce.recipe import Cell
+from dgcf.experiments.reproduce.results import TRAINED
 from dgcf.train import pick_device
 
 

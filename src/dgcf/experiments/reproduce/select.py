@@ -12,9 +12,9 @@ from typing import Any
 
 from dgcf.errors import ArtifactError
 from dgcf.experiments.best import write_settings
-from dgcf.experiments.reproduce.plan import Book, Cell, decided_file
-from dgcf.experiments.reproduce.sources import Source
-from dgcf.experiments.reproduce.store import Index, Line
+from dgcf.experiments.reproduce.datasets import Source
+from dgcf.experiments.reproduce.recipe import Book, Cell, decided_file
+from dgcf.experiments.reproduce.results import Index, Line
 from dgcf.train import Recipe, resolve
 
 

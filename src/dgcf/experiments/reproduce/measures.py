@@ -14,7 +14,7 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.evaluator import MASKS, Evaluator
-from dgcf.experiments.reproduce.smoothness import smoothness
+from dgcf.experiments.reproduce.stats.smoothness import smoothness
 from dgcf.experiments.reproduce.training import Outcome
 from dgcf.graph import adjacency, cross_hop, interaction_matrix, laplacian
 from dgcf.models import Embeddings, gate_correlation

@@ -9,11 +9,21 @@ from typing import Any
 import numpy as np
 
 from dgcf.experiments.report import Table, TableCell, signed
-from dgcf.experiments.reproduce.amplitude import amplitude, amplitude_interval, differences, swap_test
-from dgcf.experiments.reproduce.measuring import METRICS
-from dgcf.experiments.reproduce.plan import REFERENCE
-from dgcf.experiments.reproduce.tables import PROTOCOL_NOTE
-from dgcf.experiments.reproduce.view import MISSING, Chapter, View, counted, hardware_note, number, shown, spread, words
+from dgcf.experiments.reproduce.measures import METRICS
+from dgcf.experiments.reproduce.recipe import REFERENCE
+from dgcf.experiments.reproduce.report.tables import PROTOCOL_NOTE
+from dgcf.experiments.reproduce.report.view import (
+    MISSING,
+    Chapter,
+    View,
+    counted,
+    hardware_note,
+    number,
+    shown,
+    spread,
+    words,
+)
+from dgcf.experiments.reproduce.stats.amplitude import amplitude, amplitude_interval, differences, swap_test
 
 RECALL, NDCG = METRICS
 

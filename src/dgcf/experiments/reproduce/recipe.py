@@ -20,9 +20,9 @@ from typing import Any
 from dgcf.config import read_toml, refuse_unknown
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.experiments.reproduce import IDS
-from dgcf.experiments.reproduce.checking import GRIDS, WORD, WORDS, of_file, require_kinds
+from dgcf.experiments.reproduce.datasets import Source, named, read_sources
 from dgcf.experiments.reproduce.grids import DECIDED, Grid, read_grid
-from dgcf.experiments.reproduce.sources import Source, named, read_sources
+from dgcf.experiments.reproduce.schema import GRIDS, WORD, WORDS, of_file, require_kinds
 from dgcf.experiments.space import drops_edges
 from dgcf.train import Recipe, resolve
 from dgcf.train.presets import PRESETS

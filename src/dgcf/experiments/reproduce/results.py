@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.errors import ArtifactError, DataError
-from dgcf.experiments.reproduce.plan import Cell
+from dgcf.experiments.reproduce.recipe import Cell
 from dgcf.files import atomic_file, folder_lock, try_claim
 from dgcf.stored import InvalidFileError, check_type, decode_json, decode_npy, open_member, read_member
 

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.experiments.reproduce.choosing import settle
+from dgcf.experiments.reproduce.datasets import Source, obtain
+from dgcf.experiments.reproduce.execute import COMPUTED, Maker, naming
 from dgcf.experiments.reproduce.machine import estimate, hardware
-from dgcf.experiments.reproduce.making import COMPUTED, Maker, naming
-from dgcf.experiments.reproduce.measuring import METRICS
-from dgcf.experiments.reproduce.plan import Book, Cell
-from dgcf.experiments.reproduce.sources import Source, obtain
-from dgcf.experiments.reproduce.store import Index, Line, Store, together
+from dgcf.experiments.reproduce.measures import METRICS
+from dgcf.experiments.reproduce.recipe import Book, Cell
+from dgcf.experiments.reproduce.results import Index, Line, Store, together
+from dgcf.experiments.reproduce.select import settle
 from dgcf.train import DivergedError, groups, pick_device
 
 POLL = 1.0

@@ -13,9 +13,9 @@ from dgcf.data.statistics import statistics as count
 from dgcf.errors import ArtifactError
 from dgcf.evaluate.bootstrap import bootstrap_intervals
 from dgcf.evaluate.significance import effect_size, sign_flip_test, t_test, users_and_seeds_test
-from dgcf.experiments.reproduce.measuring import METRICS
-from dgcf.experiments.reproduce.plan import Cell
-from dgcf.experiments.reproduce.store import Store
+from dgcf.experiments.reproduce.measures import METRICS
+from dgcf.experiments.reproduce.recipe import Cell
+from dgcf.experiments.reproduce.results import Store
 from dgcf.experiments.reproduce.training import Curve
 from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.theory.oscillation import PAPER_CLAIMS, WalkReport, oscillation

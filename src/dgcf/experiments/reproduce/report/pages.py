@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.render import Page, fill, recorded_note, views
-from dgcf.experiments.reproduce.store import Store
-from dgcf.experiments.reproduce.summary import SHOWN, readme_block
+from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.report.readme import SHOWN, readme_block
+from dgcf.experiments.reproduce.report.render import Page, fill, recorded_note, views
+from dgcf.experiments.reproduce.results import Store
 from dgcf.files import atomic_file
 
 REPORT, FOLDER = "docs/reproduction.md", "docs/reproduction"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dgcf.experiments.report import Table, TableCell, markdown_table
-from dgcf.experiments.reproduce.measuring import METRICS
-from dgcf.experiments.reproduce.view import MISSING, View
+from dgcf.experiments.reproduce.measures import METRICS
+from dgcf.experiments.reproduce.report.view import MISSING, View
 
 SHORT = {"ml-100k": "ML-100K (928)", "ml-100k-779": "ML-100K (779)", "ml-1m": "ML1M", "amazon": "Amazon"}
 SHOWN = ("table1", "best")

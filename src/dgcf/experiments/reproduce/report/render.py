@@ -16,10 +16,10 @@ from dgcf.config import read_toml
 from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.chart import refuse_without_matplotlib
 from dgcf.experiments.report import latex_table, latex_text, markdown_table, markdown_text
-from dgcf.experiments.reproduce import figures, tables
-from dgcf.experiments.reproduce.plan import Book
-from dgcf.experiments.reproduce.store import Store
-from dgcf.experiments.reproduce.view import Chapter, View, counted
+from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.report import figures, tables
+from dgcf.experiments.reproduce.report.view import Chapter, View, counted
+from dgcf.experiments.reproduce.results import Store
 
 CHAPTERS: Mapping[str, Callable[[View], Chapter]] = {
     "tuning": tables.tuning,

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.experiments.report import Table, TableCell, mean_and_std, signed
-from dgcf.experiments.reproduce.plan import Cell, Experiment
-from dgcf.experiments.reproduce.store import Index, Line
+from dgcf.experiments.reproduce.recipe import Cell, Experiment
+from dgcf.experiments.reproduce.results import Index, Line
 from dgcf.experiments.standings import Spread
 
 MISSING = "–"

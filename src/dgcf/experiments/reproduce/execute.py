@@ -10,11 +10,12 @@ from typing import Any
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
-from dgcf.experiments.reproduce import computing, measuring
+from dgcf.experiments.reproduce import measures as measuring
+from dgcf.experiments.reproduce.cells import computed as computing
+from dgcf.experiments.reproduce.datasets import obtain
 from dgcf.experiments.reproduce.machine import hardware
-from dgcf.experiments.reproduce.plan import Cell
-from dgcf.experiments.reproduce.sources import obtain
-from dgcf.experiments.reproduce.store import TRAINED, Line, Store
+from dgcf.experiments.reproduce.recipe import Cell
+from dgcf.experiments.reproduce.results import TRAINED, Line, Store
 from dgcf.experiments.reproduce.training import Outcome, train_seeds
 from dgcf.version import __version__
 

@@ -13,7 +13,7 @@ from dgcf.config import read_toml
 from dgcf.data.dataset import SPLITS, Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.experiments.reproduce.checking import COUNT, COUNT_OR_NONE, WORD, WORDS, require_kinds
+from dgcf.experiments.reproduce.schema import COUNT, COUNT_OR_NONE, WORD, WORDS, require_kinds
 
 ENTRIES = {
     "title": WORD,

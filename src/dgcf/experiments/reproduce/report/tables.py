@@ -12,11 +12,9 @@ import numpy as np
 from dgcf.data.dataset import SPLITS
 from dgcf.evaluate.significance import holm, t_test
 from dgcf.experiments.report import Table, TableCell
-from dgcf.experiments.reproduce.choosing import Decision, decisions
-from dgcf.experiments.reproduce.measuring import METRICS
-from dgcf.experiments.reproduce.plan import REFERENCE
-from dgcf.experiments.reproduce.store import Line
-from dgcf.experiments.reproduce.view import (
+from dgcf.experiments.reproduce.measures import METRICS
+from dgcf.experiments.reproduce.recipe import REFERENCE
+from dgcf.experiments.reproduce.report.view import (
     MISSING,
     Chapter,
     View,
@@ -30,6 +28,8 @@ from dgcf.experiments.reproduce.view import (
     spread,
     words,
 )
+from dgcf.experiments.reproduce.results import Line
+from dgcf.experiments.reproduce.select import Decision, decisions
 from dgcf.experiments.standings import LEVEL, Spread
 
 RECALL = METRICS[0]

@@ -1,0 +1,1 @@
+"""Tables, figures and pages: pure functions of the recorded results."""

@@ -1,0 +1,1 @@
+"""Statistics that the reproduction computes of its results and embeddings."""
