@@ -53,6 +53,12 @@ class ArtifactError(DgcfError):
     kind = "artifact"
 
 
+class StoppedError(DgcfError):
+    """The work was interrupted by a signal; the message says how to resume it."""
+
+    kind, exit_code = "interrupted", 130
+
+
 def hint_of(message: str) -> str | None:
     """Return what a message advises: the part after its last ``"; "``, else its last sentence; None if it has one."""
     return next((message.rpartition(mark)[2] for mark in ("; ", ". ") if mark in message), None)

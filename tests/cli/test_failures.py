@@ -15,8 +15,8 @@ import torch
 from typer.testing import CliRunner
 
 from dgcf.cli import application
-from dgcf.cli.failures import Failure, StoppedError, failure_of
-from dgcf.errors import ArtifactError, ConfigError, DataError, DgcfError, NotFittedError, hint_of
+from dgcf.cli.failures import Failure, failure_of
+from dgcf.errors import ArtifactError, ConfigError, DataError, DgcfError, NotFittedError, StoppedError, hint_of
 
 HUGE = 10**15
 
@@ -142,5 +142,5 @@ def test_errors_of_dgcf_have_a_kind_a_code_and_a_hint(kind: type[DgcfError], nam
 
 def test_hint_is_what_follows_the_last_semicolon_else_the_last_sentence() -> None:
     assert hint_of("a is b; did you mean 'c'?") == "did you mean 'c'?"
-    assert hint_of("saved. Go on with: x") == "Go on with: x"
+    assert hint_of("saved. Resume with: x") == "Resume with: x"
     assert hint_of("a is 1.5, expected b.") is None

@@ -99,7 +99,7 @@ def test_signal_in_training_saves_and_stops(name: str, small: Path, tmp_path: Pa
     process.send_signal(getattr(signal, name))
     output, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.splitlines()[-1] == f"saved. Go on with: dgcf train --resume {tmp_path / 'run'}"
+    assert said.splitlines()[-1] == f"saved. Resume with: dgcf train --resume {tmp_path / 'run'}"
     assert output == ""
     assert Run.open(tmp_path / "run").has_checkpoint
 

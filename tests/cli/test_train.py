@@ -107,7 +107,7 @@ def test_bad_words_get_one_sentence_and_leave_nothing_behind(
 def test_what_is_no_run_is_said_so(refused: Callable[..., str], tmp_path: Path) -> None:
     assert "is not a run folder" in refused("evaluate", tmp_path)
     assert "is not a run folder" in refusal("train", "checkerboard", "--resume", tmp_path / "absent")
-    assert "there is nothing to train on" in refusal("train")
+    assert "no dataset was given" in refusal("train")
 
 
 def test_without_validation_the_epochs_are_fixed_and_that_is_said(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(data: Path, tmp_path: Path) -> None
     output, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert json.loads(output)["error"]["kind"] == "interrupted"
-    assert f"saved. Go on with: dgcf train --resume {tmp_path / 'stopped'}" in told
+    assert f"saved. Resume with: dgcf train --resume {tmp_path / 'stopped'}" in told
     resumed = invoke("train", "--resume", tmp_path / "stopped")
     assert hashes(tmp_path / "stopped") == hashes(tmp_path / "whole")
     assert resumed["test"] == whole["test"]

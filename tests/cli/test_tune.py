@@ -68,10 +68,10 @@ def test_what_tune_finds_train_takes(data: Path, tmp_path: Path, monkeypatch: py
     assert trained["validation"]["recall@20"] == found["best"]["value"]
 
     config = found["config"]
-    assert "is of the model 'lightgcn', but --model says 'dgcf'" in refusal(
+    assert "is for the model 'lightgcn', but --model is 'dgcf'" in refusal(
         "train", data, "--config", config, "--model", "dgcf"
     )
-    assert "is of the preset 'plain'" in refusal("train", data, "--config", config, "--preset", "paper")
+    assert "is for the preset 'plain'" in refusal("train", data, "--config", config, "--preset", "paper")
     (tmp_path / "odd.toml").write_text("model = 3\n")
     assert "model in odd.toml is 3, expected a name" in refusal("train", data, "--config", "odd.toml")
 

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from dgcf.cli.inputs import Data
 from dgcf.cli.read_options import PANEL as READING
 from dgcf.cli.read_options import reads_a_file
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress, warn
@@ -32,8 +33,6 @@ def register(root: typer.Typer) -> None:
     root.add_typer(app, name="data")
 
 
-DATA_HELP = "A known name (`dgcf data list`), a prepared folder, a folder with train/validation/test files, or a file."
-Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
 FILTERS, SPLITTING = "Filters", "Split"
 
 

@@ -54,12 +54,6 @@ class Failure:
         return {"error": {"kind": self.kind, "message": self.message, "hint": hint_of(self.message)}}
 
 
-class StoppedError(DgcfError):
-    """The work was interrupted; the message says how to go on."""
-
-    kind, exit_code = "interrupted", INTERRUPTED
-
-
 def failure_of(problem: BaseException, command_path: Callable[[], str] = lambda: "dgcf") -> Failure | None:
     """Explain an exception; None for one that no user can have caused."""
     for kind, explain in EXPLAINED:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dgcf.cli.data import Data
+from dgcf.cli.inputs import Data, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress, warn
-from dgcf.data import load
 from dgcf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ def show_graph(
     from dgcf.graph.theory.report import graph_report  # here: other verbs need not wait for torch
 
     threshold = epsilon_of(epsilon)
-    with progress(f"reading {data}"):
-        dataset = load(data, notify=notify)
+    dataset = read_dataset(data)
     with progress("building the cross-hop graph") as update:
         report = graph_report(dataset.train.to_scipy(), threshold, histogram=histogram, progress=update)
     warning = report.cross.warning()

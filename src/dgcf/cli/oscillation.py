@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dgcf.cli.data import Data
 from dgcf.cli.graph import EpsilonOption, Plot, epsilon_of
+from dgcf.cli.inputs import Data, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress
-from dgcf.data import load
 
 if TYPE_CHECKING:
     from dgcf.graph.theory.oscillation import Component, OscillationReport
@@ -50,8 +49,7 @@ def show_oscillation(
     from dgcf.graph.theory.oscillation import oscillation  # here: other verbs need not wait for torch
 
     threshold = epsilon_of(epsilon)
-    with progress(f"reading {data}"):
-        dataset = load(data, notify=notify)
+    dataset = read_dataset(data)
     with progress("walking") as update:
         report = oscillation(dataset.train.to_scipy(), threshold, steps=steps, progress=update)
     if plot is not None:

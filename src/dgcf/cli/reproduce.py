@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dgcf.cli.failures import StoppedError
 from dgcf.cli.terminal import AsJson, emit, notify, out
-from dgcf.errors import ConfigError
+from dgcf.errors import ConfigError, StoppedError
 from dgcf.experiments.reproduce import IDS
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper: train what is not recorded yet, or draw what is.
 
-    A cell is one training (dataset, model, settings, seed) or one computed thing; recipes in `recipes/reproduce` say
+    A cell is one training (dataset, model, settings, seed) or one computed thing; recipes in `recipes/reproduce` notify
     which there are. What is finished is appended to `results/ID.jsonl` and never trained again, so the work can be
     stopped by Ctrl-C at any time and goes on with the same command, here or on another machine. Several processes can
     share the work: each trains cells that no other has taken, and takes over those of a killed one. The exit code is 1

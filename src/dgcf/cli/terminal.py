@@ -157,7 +157,7 @@ def report(problem: BaseException, command: Any, given: Sequence[str]) -> int:
 
 
 def _called(command: Any, given: Sequence[str]) -> str:
-    """The verb that was called, for a refusal that does not notify: the words that name a command."""
+    """The verb that was called, for a refusal that does not say: the words that name a command."""
     path = "dgcf"
     for word in given:
         command = getattr(command, "commands", {}).get(word)

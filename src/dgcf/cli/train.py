@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dgcf.cli.terminal import AsJson, emit
+from dgcf.cli.inputs import read_dataset
+from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings, read_toml
+from dgcf.data import Dataset
+from dgcf.data.paths import absolute_source
+from dgcf.data.prepare import Preparation
 from dgcf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dgcf.experiments.train import Options
 
 MODELS = "One that `dgcf models` lists."
 PRESETS = "paper, official-code or plain"
@@ -61,32 +69,63 @@ def train_model(
 
     Example: `dgcf train deoscirec/ml-100k --model dgcf --set layers=2`
     """
-    from dgcf.cli.views import (
-        train as view,  # here, because torch takes seconds to import and other verbs do not need it
-    )
+    from dgcf.cli.views import train as view  # here, because torch takes seconds to import
+    from dgcf.experiments.train import Options, combine
 
-    filed = read_toml(config) if config else {}
-    model, preset = (_once(config, filed, name, said) for name, said in (("model", model), ("preset", preset)))
-    given = {**filed, **parse_settings(settings or [])}
-    how = view.How(device, mask, save_every, tuple(track or []))
+    in_file = read_toml(config) if config else {}
+    model, preset = (_once(config, in_file, name, given) for name, given in (("model", model), ("preset", preset)))
+    given = {**in_file, **parse_settings(settings or [])}
+    options = Options(device, mask, save_every, tuple(track or []), view.observer, notify)
     if resume is not None:
         if seeds > 1 or folder is not None:
-            raise ConfigError("--resume goes on with one run in its own folder; leave out --seeds and --out.")
-        results = [view.resume(resume, data, model, preset, given, seed, how)]
+            raise ConfigError("--resume continues one run in its own folder; leave out --seeds and --out.")
+        summaries = [_resume(resume, data, options, model=model, preset=preset, settings=given, seed=seed)]
     else:
         if data is None:
-            raise ConfigError("there is nothing to train on; name a dataset, such as deoscirec/ml-100k.")
-        results = view.start(data, model or "dgcf", preset or "paper", given, (seed or 0, seeds), folder, how)
-    emit(view.together(results), as_json, lambda: view.draw(results))
+            raise ConfigError("no dataset was given; name one, such as deoscirec/ml-100k.")
+        seed_range = range(seed or 0, (seed or 0) + seeds)
+        summaries = _start(data, model or "dgcf", preset or "paper", given, seed_range, folder, options)
+    emit(combine(summaries), as_json, lambda: view.draw(summaries))
 
 
-def _once(config: Path | None, filed: dict[str, Any], name: str, said: str | None) -> str | None:
-    """Take the model or the preset out of a file's settings; what the command line says must not contradict it."""
-    found = filed.pop(name, said)
-    if not isinstance(found, str | None):
-        raise ConfigError(f"{name} in {config} is {found!r}, expected a name in quotes.")
-    if said not in (None, found):
+def _start(
+    data: str,
+    model: str,
+    preset: str,
+    settings: Mapping[str, Any],
+    seeds: Sequence[int],
+    folder: Path | None,
+    options: Options,
+) -> list[dict[str, Any]]:
+    from dgcf.experiments.train import start
+    from dgcf.train import resolve
+
+    dataset = _read(data, settings)
+    recipe = resolve(model, dataset=dataset.name, preset=preset, settings=settings)
+    return start(dataset, recipe, seeds, folder, absolute_source(data), options)
+
+
+def _resume(folder: Path, data: str | None, options: Options, **changes: Any) -> dict[str, Any]:
+    from dgcf.experiments.train import resume
+    from dgcf.train import Run
+
+    run = Run.open(folder)
+    dataset = _read(data or run.about["dataset"]["source"], run.about["settings"])
+    return resume(run, dataset, options, **changes)
+
+
+def _read(source: str, settings: Mapping[str, Any]) -> Dataset:
+    """Load a dataset; a file that is prepared on the way keeps the order of its pairs if the settings need it."""
+    return read_dataset(source, Preparation(keep_order=bool(settings.get("recency"))))
+
+
+def _once(config: Path | None, in_file: dict[str, Any], name: str, given: str | None) -> str | None:
+    """Take the model or preset out of a file's settings, and refuse an option that contradicts it."""
+    value = in_file.pop(name, given)
+    if not isinstance(value, str | None):
+        raise ConfigError(f"{name} in {config} is {value!r}, expected a name in quotes.")
+    if given not in (None, value):
         raise ConfigError(
-            f"{config} is of the {name} {found!r}, but --{name} says {said!r}; leave --{name} out, or the file."
+            f"{config} is for the {name} {value!r}, but --{name} is {given!r}; leave out --{name} or the file."
         )
-    return found
+    return value

@@ -25,6 +25,11 @@ def local_path(source: str | Path) -> Path:
     return path
 
 
+def absolute_source(source: str) -> str:
+    """Return the absolute path of a source that exists on disk, and any other name as it is."""
+    return str(Path(source).resolve()) if Path(source).exists() else source
+
+
 def require_utf8(path: Path) -> Path:
     """Refuse a name that is not UTF-8 text: neither the table engine nor a JSON record can hold it."""
     try:

@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from dgcf.cli.failures import StoppedError
+from dgcf.cli.inputs import read_dataset
 from dgcf.cli.terminal import notify, out, progress
 from dgcf.cli.views.train import observer
-from dgcf.data import Dataset, load
-from dgcf.errors import ConfigError, did_you_mean
+from dgcf.data.paths import absolute_source
+from dgcf.errors import ConfigError, StoppedError, did_you_mean
 from dgcf.experiments.compare import (
     Measure,
     labels,
@@ -69,7 +69,7 @@ def finished_runs(paths: Sequence[str], data: str | None, shown: Shown) -> Stand
     refuse_other_datasets(runs)
     names = labels(runs)
     place = shown.place(names)
-    dataset = _load(data or runs[0].about["dataset"]["source"])
+    dataset = read_dataset(data or runs[0].about["dataset"]["source"])
     return _measured(
         Measure.of(dataset, shown.mask, shown.ks), [(n, [r]) for n, r in zip(names, runs, strict=True)], shown, place
     )
@@ -85,7 +85,7 @@ def trained(sources: Sequence[str], wanted: Wanted, folder: Path | None, shown: 
         )
     place = shown.place(wanted.models)
     (source,) = sources
-    dataset = _load(source)
+    dataset = read_dataset(source)
     chosen = plans(
         wanted.models,
         dataset,
@@ -101,7 +101,7 @@ def trained(sources: Sequence[str], wanted: Wanted, folder: Path | None, shown: 
             dataset,
             chosen,
             target,
-            source=str(Path(source).resolve()) if Path(source).exists() else source,
+            source=absolute_source(source),
             device=shown.device,
             watching=observer,
             notify=notify,
@@ -111,11 +111,6 @@ def trained(sources: Sequence[str], wanted: Wanted, folder: Path | None, shown: 
         raise StoppedError(
             f"stopped; what is trained is kept in {target}. The same command goes on from there."
         ) from None
-
-
-def _load(source: str) -> Dataset:
-    with progress(f"reading {source}"):
-        return load(source, notify=notify)
 
 
 def _measured(measure: Measure, contenders: list[tuple[str, list[Run]]], shown: Shown, place: int) -> Standings:

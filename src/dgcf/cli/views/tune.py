@@ -10,9 +10,10 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
-from dgcf.cli.failures import StoppedError
-from dgcf.cli.terminal import err, notify, out, progress, words
-from dgcf.data import load
+from dgcf.cli.inputs import read_dataset
+from dgcf.cli.terminal import err, notify, out, words
+from dgcf.data.paths import absolute_source
+from dgcf.errors import StoppedError
 from dgcf.experiments.search import Search, search_for
 from dgcf.experiments.space import parse_space
 from dgcf.experiments.study import Row
@@ -34,11 +35,8 @@ def search_of(
 ) -> Search:
     """What the words ask for, with the dataset read."""
     spaces = dict(parse_space(word) for word in search)
-    with progress(f"reading {data}"):
-        dataset = load(data, notify=notify)
-    source = str(Path(data).resolve()) if Path(data).exists() else data
     return search_for(
-        dataset,
+        read_dataset(data),
         model,
         preset=preset,
         settings=fixed,
@@ -46,7 +44,7 @@ def search_of(
         metric=metric,
         seed=seed,
         out=folder,
-        source=source,
+        source=absolute_source(data),
     )
 
 

@@ -1,0 +1,196 @@
+"""Start or resume training runs, and measure the best epoch of each on the test split."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+
+from dgcf.data import Dataset
+from dgcf.errors import ConfigError, StoppedError, did_you_mean
+from dgcf.evaluate.evaluator import MASKS, Evaluator
+from dgcf.evaluate.metrics import parse_metric
+from dgcf.evaluate.validation import validator
+from dgcf.text import Notify
+from dgcf.train import (
+    Observer,
+    Recipe,
+    Run,
+    SeedJob,
+    Trained,
+    Validate,
+    groups,
+    pick_device,
+    resolve,
+    train_many,
+)
+from dgcf.train.run.observer import Several
+from dgcf.train.run.tracking import refuse_unknown_trackers, tracked
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options that do not change the trained model.
+
+    ``observe`` opens the observer that shows the training of a run, and ``notify`` shows a remark.
+    """
+
+    device: str
+    mask: str
+    save_every: float
+    track: tuple[str, ...]
+    observe: Callable[[], AbstractContextManager[Observer]]
+    notify: Notify
+
+
+def start(
+    dataset: Dataset, recipe: Recipe, seeds: Sequence[int], folder: Path | None, source: str, options: Options
+) -> list[dict[str, Any]]:
+    """Train a new run for each seed, and return their summaries.
+
+    Everything that can be refused is refused before training. ``source`` is written to the run folder, for resuming.
+    """
+    device = str(pick_device(options.device))
+    refuse_unknown_trackers(options.track)
+    _evaluator(dataset, recipe, options.mask)
+    paths = {seed: _run_folder(folder, dataset, recipe, seed, len(seeds)) for seed in seeds}
+    for path in paths.values():
+        Run.refuse_taken(path)
+    summaries = []
+    for group in groups(list(paths), recipe, options.device):
+        runs = [Run.create(paths[seed], dataset, recipe, seed=seed, device=device, source=source) for seed in group]
+        try:
+            summaries += _train(runs, dataset, recipe, options)
+        except BaseException as problem:
+            for run in runs:
+                if not run.has_checkpoint:  # the empty folder would block the next attempt
+                    shutil.rmtree(run.path, ignore_errors=True)
+            if isinstance(problem, StoppedError):
+                for seed, path in paths.items():
+                    if not path.exists():
+                        options.notify(f"seed {seed} was not started: use --seed {seed} --out {quote(str(path))}.")
+            raise
+    return summaries
+
+
+def resume(
+    run: Run,
+    dataset: Dataset,
+    options: Options,
+    *,
+    model: str | None = None,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """Resume a run, and return its summary; a model, preset, setting or seed that differs from the run is refused."""
+    same = model in (None, run.about["model"]) and preset in (None, run.about["preset"])
+    recipe = resolve(
+        model or run.about["model"],
+        dataset=dataset.name,
+        preset=preset or run.about["preset"],
+        settings={**(run.about["settings"] if same else {}), **(settings or {})},
+    )
+    run.refuse_changes(dataset, recipe, seed)
+    _evaluator(dataset, run.recipe, options.mask)
+    return _train([run], dataset, run.recipe, options)[0]
+
+
+def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Options) -> list[dict[str, Any]]:
+    """Train runs side by side, showing the progress of the first, and return their summaries."""
+    validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
+    with ExitStack() as stack:
+        trackers = [stack.enter_context(tracked(options.track, run, note=options.notify)) for run in runs]
+        for run in runs:
+            run.autosave = options.save_every
+            options.notify(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
+        with options.observe() as shown:
+            observers = [shown, *(Observer() for _ in runs[1:])]
+            jobs = [
+                SeedJob(run.seed, Several(observer, *its_trackers), run)
+                for run, observer, its_trackers in zip(runs, observers, trackers, strict=True)
+            ]
+            results = train_many(dataset, recipe, jobs, device=options.device, validate=validate)
+        stopped = [result.run.path for result in results if result.interrupted and result.run]
+        if stopped:
+            commands = [f"dgcf train --resume {quote(str(path))}" for path in stopped]
+            raise StoppedError(f"saved. Resume with: {' and '.join(commands)}")
+        summaries = [summary(result, dataset, options.mask, validate) for result in results]
+        for result, measured, its_trackers in zip(results, summaries, trackers, strict=True):
+            for tracker in its_trackers:
+                tracker.measured("test", measured["test"], result.best_epoch)
+    return summaries
+
+
+def _evaluator(dataset: Dataset, recipe: Recipe, mask: str) -> Evaluator | None:
+    """Return the evaluator of the test split, or None if the split is empty; an unknown mask is refused."""
+    if mask not in MASKS:
+        raise ConfigError(f"the mask is {mask!r}, expected one of {', '.join(MASKS)}{did_you_mean(mask, MASKS) or '.'}")
+    if not len(dataset.test):
+        return None
+    return Evaluator(dataset, split="test", mask=mask, ks=sorted({parse_metric(recipe.train.metric)[1], 20}))
+
+
+def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | None) -> dict[str, Any]:
+    """Return the summary of a finished run: its best epoch, measured on validation and test."""
+    run = trained.run
+    assert run is not None
+    test: dict[str, float] = {}
+    users = 0
+    evaluator = _evaluator(dataset, trained.recipe, mask)
+    if evaluator is not None:
+        evaluation = evaluator.evaluate(trained.ranking)
+        test, users = dict(evaluation.means), evaluation.users_evaluated
+    return {
+        "model": trained.recipe.name,
+        "dataset": dataset.name,
+        "preset": trained.recipe.preset,
+        "settings": trained.recipe.settings(),
+        "seed": run.seed,
+        "epochs": trained.epochs,
+        "best_epoch": trained.best_epoch,
+        "seconds": trained.seconds,
+        "seconds_per_epoch": run.seconds_per_epoch,
+        "peak_mb": run.peak_mb,
+        "validation": dict(validate(trained.ranking)) if validate else {},
+        "test": test,
+        "mask": mask,
+        "users_evaluated": users,
+        "run": str(run.path),
+    }
+
+
+def _run_folder(folder: Path | None, dataset: Dataset, recipe: Recipe, seed: int, n_seeds: int) -> Path:
+    """Return the folder of a run: ``folder``, or its ``seed-N`` for several seeds; by default a free name in runs/."""
+    if folder is not None:
+        return folder if n_seeds == 1 else folder / f"seed-{seed}"
+    base = Path("runs") / f"{dataset.name.replace('/', '-')}-{recipe.name}-seed{seed}"
+    names = [base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 10_000))]
+    return next(name for name in names if not name.exists())
+
+
+def combine(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a single summary as it is; for several seeds add the mean and sample deviation of every metric."""
+    first = summaries[0]
+    if len(summaries) == 1:
+        return first
+
+    def spread(part: str) -> dict[str, dict[str, float]]:
+        values = {name: np.array([result[part][name] for result in summaries]) for name in first[part]}
+        return {name: {"mean": float(v.mean()), "std": float(v.std(ddof=1))} for name, v in values.items()}
+
+    shared = {key: first[key] for key in ("model", "dataset", "preset", "settings", "mask", "users_evaluated")}
+    return {
+        **shared,
+        "seeds": [result["seed"] for result in summaries],
+        "seconds": sum(result["seconds"] for result in summaries),
+        "validation": spread("validation"),
+        "test": spread("test"),
+        "runs": list(summaries),
+    }
