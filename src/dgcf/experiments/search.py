@@ -14,7 +14,7 @@ from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.space import Spaces, as_numbers_of, corners, space_of, written
 from dgcf.experiments.study import Study
-from dgcf.models.limits import refuse_too_large
+from dgcf.models.config import refuse_too_large
 from dgcf.random import key_of
 from dgcf.train import Recipe, resolve
 from dgcf.train.run.folder import order_of

@@ -11,8 +11,8 @@ from dgcf.config import require_one_of, require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.graph.spec import Cross, Epsilon
 from dgcf.models.base import DropSchedule, GraphModel, Stack
+from dgcf.models.config import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
 from dgcf.models.layers import READOUTS, IdentityGates, LocalityGates, Readout, propagate
-from dgcf.models.limits import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
 
 Gates = Literal["per-layer", "shared", "none"]
 

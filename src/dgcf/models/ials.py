@@ -12,7 +12,7 @@ from dgcf.config import Between, OneOf, require_range, tunable
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.models.base import SolvedEmbeddings
-from dgcf.models.limits import MAX_DIM
+from dgcf.models.config import MAX_DIM
 from dgcf.random import uniform
 
 _START = 0.01

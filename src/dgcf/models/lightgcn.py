@@ -9,8 +9,8 @@ from torch import Tensor
 from dgcf.config import require_one_of, require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.models.base import DropSchedule, GraphModel, Stack
+from dgcf.models.config import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
 from dgcf.models.layers import READOUTS, Readout, propagate
-from dgcf.models.limits import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 from dgcf.config import require_range, tunable
 from dgcf.graph import Propagation
 from dgcf.models.base import DropSchedule, GraphModel, Stack
-from dgcf.models.limits import MAX_DIM, WIDTHS
+from dgcf.models.config import MAX_DIM, WIDTHS
 
 
 @dataclass(frozen=True)

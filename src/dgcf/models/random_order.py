@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dgcf.config import require_range
 from dgcf.data.pairs import Pairs
 from dgcf.models.base import SolvedEmbeddings, xavier_uniform
-from dgcf.models.limits import MAX_DIM
+from dgcf.models.config import MAX_DIM
 
 
 @dataclass(frozen=True)

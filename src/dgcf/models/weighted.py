@@ -14,8 +14,8 @@ from torch.nn import functional
 from dgcf.config import Between, require_one_of, require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.models.base import DropSchedule, GraphModel, xavier_uniform
+from dgcf.models.config import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
 from dgcf.models.layers import received_rows
-from dgcf.models.limits import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
 
 SLOPE = 0.2
 """Of LeakyReLU below zero, as in NGCF's code."""

@@ -16,7 +16,7 @@ from dgcf.errors import ConfigError
 from dgcf.files import exclusive_lock
 from dgcf.graph import Propagation, build_propagation
 from dgcf.models.base import Model, SolvedModel
-from dgcf.models.limits import refuse_too_large
+from dgcf.models.config import refuse_too_large
 from dgcf.ranking.rankings import Ranking
 from dgcf.train.interrupt import asked_to_stop
 from dgcf.train.loop import SideBySide

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.models import CATALOG, Embeddings, ItemWeights, SolvedModel, entry, itemknn
+from dgcf.models.config import refuse_too_large
 from dgcf.models.ease import EASE, EASEConfig, gram_matrix
 from dgcf.models.ials import IALS, IALSConfig
 from dgcf.models.itemknn import ItemKNN, ItemKNNConfig, largest
-from dgcf.models.limits import refuse_too_large
 from dgcf.models.popularity import Popularity, PopularityConfig
 from dgcf.models.random_order import RandomOrder, RandomOrderConfig
 from dgcf.random import uniform

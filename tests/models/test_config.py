@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from dgcf.errors import ConfigError
-from dgcf.models.limits import refuse_too_large
+from dgcf.models.config import refuse_too_large
 from dgcf.models.spectralcf import SpectralCFConfig
 
 
