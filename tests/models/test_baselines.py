@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.models import CATALOG, Embeddings, ItemWeights, SolvedModel, entry, itemknn
-from dgcf.models.config import refuse_too_large
 from dgcf.models.ease import EASE, EASEConfig, gram_matrix
 from dgcf.models.ials import IALS, IALSConfig
 from dgcf.models.itemknn import ItemKNN, ItemKNNConfig, largest
@@ -159,7 +158,7 @@ def test_the_gram_matrix_is_the_same_in_many_blocks(monkeypatch: pytest.MonkeyPa
 
 def test_ease_refuses_two_million_items_before_it_touches_memory() -> None:
     with pytest.raises(ConfigError, match=r"model ease needs about 48,000.0 GB .* 2,000,000 items .* train item-knn"):
-        refuse_too_large("ease", EASEConfig(), 10, 2_000_000, 20)
+        EASEConfig().require_memory("ease", 10, 2_000_000, 20)
 
 
 def test_an_l2_that_leaves_items_indistinguishable_is_refused() -> None:

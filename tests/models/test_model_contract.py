@@ -43,7 +43,7 @@ def readouts(name: str) -> list[str]:
     """Those that the model can be asked for; of a model without a choice its only one."""
     if "readout" not in entry(name).keys:
         return ["only"]
-    return ["mean", "last", *(["concat"] if issubclass(entry(name).build, WeightedModel) else [])]
+    return ["mean", "last", *(["concat"] if issubclass(entry(name).kind, WeightedModel) else [])]
 
 
 @pytest.mark.parametrize("name", [name for name in CATALOG if not entry(name).solved])
@@ -198,7 +198,7 @@ def test_variants_are_the_same_class_with_other_settings() -> None:
     }
     assert changed == {"dgcf-chp": {"gates"}, "dgcf-la": {"cross"}, "dgcf-sl": {"gates"}}
     assert entry("dgcf-chp").config.spec().cross == "filtered"
-    assert {entry(name).build for name in changed} == {DGCF}
+    assert {entry(name).kind for name in changed} == {DGCF}
 
 
 def test_drop_edges_are_drawn_at_each_layer_or_once_a_step() -> None:

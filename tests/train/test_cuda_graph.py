@@ -104,7 +104,7 @@ def test_batches_of_an_epoch_that_is_laid_out_are_the_samplers(size: int) -> Non
 
 def trainer(device: str, epochs: int = 2, model: str = "dgcf", seed: int = 1, **settings: Any) -> Trainer:
     dataset, found = planted(), entry(model)
-    config = replace(found.config, **({"message_dropout": 0.2} if hasattr(found.config, "message_dropout") else {}))
+    config = replace(found.config, **({"message_dropout": 0.2} if "message_dropout" in found.keys else {}))
     spec = config.spec()
     propagation = None if spec is None else build_propagation(dataset.train.to_scipy(), spec).to(device=device)
     how = TrainConfig(**{"batch_size": 500, "l2": 1e-2, "epochs": epochs, **settings})

@@ -59,7 +59,7 @@ def _trained(model: Entry) -> str:
 
 def _source(model: Entry) -> str:
     """The model's equation, shapes and origin, as its class tells them."""
-    return (inspect.getdoc(model.build) or "").replace("``", "`")
+    return (inspect.getdoc(model.kind) or "").replace("``", "`")
 
 
 def _draw_list(chosen: list[Entry]) -> None:

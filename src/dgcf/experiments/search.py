@@ -14,7 +14,6 @@ from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.space import Spaces, as_numbers_of, corners, space_of, written
 from dgcf.experiments.study import Study
-from dgcf.models.config import refuse_too_large
 from dgcf.random import key_of
 from dgcf.train import Recipe, resolve
 from dgcf.train.run.folder import order_of
@@ -86,7 +85,7 @@ def search_for(
     test_free = replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items))
     wanted = metric or recipe.train.metric
     validator(test_free, wanted)  # refuses what is no metric
-    refuse_too_large(recipe.name, recipe.model, dataset.n_users, dataset.n_items, len(dataset.train))
+    recipe.model.require_memory(recipe.name, dataset.n_users, dataset.n_items, len(dataset.train))
     found = Search(
         dataset=test_free,
         fingerprint=dataset.fingerprint,

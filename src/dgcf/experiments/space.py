@@ -23,14 +23,9 @@ def space_of(recipe: Recipe) -> Spaces:
         return search_space(recipe.model)
     found = {**search_space(recipe.model), **search_space(recipe.train)}
     idle = set(recipe.train.unread)
-    if not drops_edges(recipe):
+    if not recipe.model.drops_edges:
         idle.add("edge_dropout")
     return {name: space for name, space in found.items() if name not in idle}
-
-
-def drops_edges(recipe: Recipe) -> bool:
-    """Whether leaving out edges has any effect: not without a graph, nor where the model does not take it."""
-    return recipe.model.spec() is not None and getattr(recipe.model, "drops_edges", True)
 
 
 def parse_space(word: str) -> tuple[str, Space]:

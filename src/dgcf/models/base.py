@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from dgcf.data.pairs import Pairs
 from dgcf.graph import EdgeDrop, MessageDrop, NeighbourDraw, Propagation
 from dgcf.graph.kernels.cpu.stack import Drawing, StripStack
+from dgcf.models.config import GraphModelConfig, ModelConfig
 from dgcf.random import uniform
 from dgcf.ranking.rankings import Embeddings, Ranking
 
@@ -109,14 +110,19 @@ class GraphModel(nn.Module, ABC):
     U(−b, b) with b² = 6 / (rows + dim). A subclass adds its own parameters and ``forward``.
     """
 
+    seeded: ClassVar[bool] = True
+    """Whether another seed gives another model."""
     recordable: ClassVar[bool] = True
     """Whether a training step can be recorded on a GPU and replayed: all that is drawn comes from ``DropSchedule``."""
 
-    def __init__(self, n_users: int, n_items: int, dim: int, seed: int = 0) -> None:
+    config: GraphModelConfig
+
+    def __init__(self, n_users: int, n_items: int, config: GraphModelConfig, seed: int = 0) -> None:
         super().__init__()
-        self.n_users, self.n_items, self.dim = n_users, n_items, dim
-        users = xavier_uniform("layer0.users", n_users, dim, seed)
-        items = xavier_uniform("layer0.items", n_items, dim, seed)
+        self.config = config
+        self.n_users, self.n_items, self.dim = n_users, n_items, config.dim
+        users = xavier_uniform("layer0.users", n_users, self.dim, seed)
+        items = xavier_uniform("layer0.items", n_items, self.dim, seed)
         self.layer0 = nn.Parameter(torch.cat([users, items]))
 
     @property
@@ -161,6 +167,11 @@ class SolvedModel(nn.Module, ABC):
 
     seeded: ClassVar[bool] = True
     """Whether the seed changes what ``solve`` computes."""
+    config: ModelConfig
+
+    def __init__(self, n_users: int, n_items: int, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
 
     @abstractmethod
     def solve(self, pairs: Pairs, seed: int) -> None:
@@ -177,8 +188,8 @@ class SolvedEmbeddings(SolvedModel):
     users: Tensor
     items: Tensor
 
-    def __init__(self, n_users: int, n_items: int, dim: int) -> None:
-        super().__init__()
+    def __init__(self, n_users: int, n_items: int, config: ModelConfig, dim: int) -> None:
+        super().__init__(n_users, n_items, config)
         self.register_buffer("users", torch.zeros(n_users, dim))
         self.register_buffer("items", torch.zeros(n_items, dim))
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
 
 from dgcf.errors import ConfigError, did_you_mean
-from dgcf.graph import PropagationSpec
-from dgcf.models.base import SolvedModel
+from dgcf.models.base import GraphModel, Model, SolvedModel
+from dgcf.models.config import GraphModelConfig, ModelConfig
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.ease import EASE, EASEConfig
 from dgcf.models.gcmc import GCMC, GCMCConfig
@@ -25,42 +24,37 @@ from dgcf.models.sgc import SGC, SGCConfig
 from dgcf.models.spectralcf import SpectralCF, SpectralCFConfig
 
 
-class ModelConfig(Protocol):
-    """A frozen dataclass of a model's settings."""
-
-    __dataclass_fields__: Any
-
-    def spec(self) -> PropagationSpec | None:
-        """The operator that the model propagates with, or None for a model without a graph."""
-        ...
-
-
 @dataclass(frozen=True)
 class Entry:
-    """One name of the catalogue: the class that is built, and its default ``config``.
-
-    A ``GraphModel`` is built by ``(n_users, n_items, config, seed)``, a ``SolvedModel`` by the first three.
-    """
+    """A model of the catalogue: its name, class, default settings and description."""
 
     name: str
-    build: type[Any]
-    config: Any
+    kind: type[GraphModel] | type[SolvedModel]
+    config: ModelConfig
     about: str
 
     @property
     def solved(self) -> bool:
-        """Whether the model is solved at once, and so has none of the training loop's settings."""
-        return issubclass(self.build, SolvedModel)
+        """Whether the model is solved in closed form; then it has none of the training loop's settings."""
+        return issubclass(self.kind, SolvedModel)
 
     @property
     def seeded(self) -> bool:
         """Whether another seed gives another model."""
-        return not self.solved or bool(self.build.seeded)
+        return self.kind.seeded
 
     @property
     def keys(self) -> list[str]:
-        """The settings that the model has."""
+        """The names of the model's settings."""
         return [field.name for field in fields(self.config)]
+
+    def build(self, n_users: int, n_items: int, config: ModelConfig | None = None, seed: int = 0) -> Model:
+        """Return a model with these settings, ``config`` or the defaults; ``seed`` draws a graph model's weights."""
+        config = self.config if config is None else config
+        if issubclass(self.kind, SolvedModel):
+            return self.kind(n_users, n_items, config)
+        assert isinstance(config, GraphModelConfig)
+        return self.kind(n_users, n_items, config, seed)
 
 
 CATALOG: Mapping[str, Entry] = {

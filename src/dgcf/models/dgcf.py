@@ -7,24 +7,20 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from dgcf.config import require_one_of, require_range, tunable
+from dgcf.config import require_one_of
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.graph.spec import Cross, Epsilon
 from dgcf.models.base import DropSchedule, GraphModel, Stack
-from dgcf.models.config import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
+from dgcf.models.config import LayeredConfig
 from dgcf.models.layers import READOUTS, IdentityGates, LocalityGates, Readout, propagate
 
 Gates = Literal["per-layer", "shared", "none"]
 
 
 @dataclass(frozen=True)
-class DGCFConfig:
+class DGCFConfig(LayeredConfig):
     """What shapes a DGCF."""
 
-    dim: int = tunable(64, WIDTHS)
-    """Width of the embeddings."""
-    layers: int = tunable(3, DEPTHS)
-    """Depth: how many times what a node knows is passed on."""
     readout: Readout = "mean"
     """What is ranked: the ``mean`` of all layers, or the ``last`` one alone (the paper's oscillation studies)."""
     gates: Gates = "per-layer"
@@ -39,8 +35,7 @@ class DGCFConfig:
     """Whether a node keeps its own row: the ``I`` of ``L + Lc + I``."""
 
     def __post_init__(self) -> None:
-        require_range("dim", self.dim, 1, MAX_DIM)
-        require_range("layers", self.layers, 1, MAX_LAYERS)
+        super().__post_init__()
         require_one_of("readout", self.readout, READOUTS)
         require_one_of("gates", self.gates, ("per-layer", "shared", "none"))
         self.spec()  # which checks the graph's own settings
@@ -65,9 +60,10 @@ class DGCF(GraphModel):
     term this is LightGCN, bit for bit.
     """
 
+    config: DGCFConfig
+
     def __init__(self, n_users: int, n_items: int, config: DGCFConfig, seed: int = 0) -> None:
-        super().__init__(n_users, n_items, config.dim, seed)
-        self.config = config
+        super().__init__(n_users, n_items, config, seed)
         self.gates: nn.Module = (
             IdentityGates()
             if config.gates == "none"

@@ -13,6 +13,7 @@ from dgcf.config import Between, require_range, tunable
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.models.base import SolvedModel
+from dgcf.models.config import ModelConfig
 from dgcf.ranking.rankings import ItemWeights
 from dgcf.ranking.weights import DenseRows
 
@@ -20,7 +21,7 @@ _BLOCK = 1 << 23  # numbers of a matrix that are worked on at once: 64 MB
 
 
 @dataclass(frozen=True)
-class EASEConfig:
+class EASEConfig(ModelConfig):
     """What shapes an EASE."""
 
     l2: float = tunable(500.0, Between(10.0, 10_000.0, log=True))
@@ -30,7 +31,7 @@ class EASEConfig:
         require_range("l2", self.l2, 0, 1e12, open_low=True)
 
     @property
-    def instead(self) -> str:
+    def memory_advice(self) -> str:
         return "leave out rare items when the data is prepared, or train item-knn, which keeps a few neighbours of each"
 
     def memory(self, n_users: int, n_items: int, n_pairs: int) -> int:
@@ -47,11 +48,11 @@ class EASE(SolvedModel):
     """
 
     seeded = False
+    config: EASEConfig
     weights: Tensor
 
     def __init__(self, n_users: int, n_items: int, config: EASEConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(n_users, n_items, config)
         self.register_buffer("weights", torch.zeros(n_items, n_items))
 
     def solve(self, pairs: Pairs, seed: int) -> None:

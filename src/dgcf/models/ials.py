@@ -12,14 +12,14 @@ from dgcf.config import Between, OneOf, require_range, tunable
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.models.base import SolvedEmbeddings
-from dgcf.models.config import MAX_DIM
+from dgcf.models.config import MAX_DIM, ModelConfig
 from dgcf.random import uniform
 
 _START = 0.01
 
 
 @dataclass(frozen=True)
-class IALSConfig:
+class IALSConfig(ModelConfig):
     """What shapes an iALS; the names are those of the ``implicit`` package."""
 
     factors: int = tunable(64, OneOf((32, 64, 128, 256)))
@@ -47,9 +47,10 @@ class IALS(SolvedEmbeddings):
     in. Shapes: x (n_users, factors), y (n_items, factors).
     """
 
+    config: IALSConfig
+
     def __init__(self, n_users: int, n_items: int, config: IALSConfig) -> None:
-        super().__init__(n_users, n_items, config.factors)
-        self.config = config
+        super().__init__(n_users, n_items, config, config.factors)
 
     def solve(self, pairs: Pairs, seed: int) -> None:
         try:

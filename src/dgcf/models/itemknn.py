@@ -15,6 +15,7 @@ from dgcf.config import Between, require_range, tunable
 from dgcf.data.pairs import Pairs
 from dgcf.graph.crosshop.hubs import Hubs, refuse_too_much, split_hubs
 from dgcf.models.base import SolvedModel
+from dgcf.models.config import ModelConfig
 from dgcf.ranking.rankings import ItemWeights
 from dgcf.ranking.weights import SparseRows
 
@@ -25,7 +26,7 @@ Indices = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class ItemKNNConfig:
+class ItemKNNConfig(ModelConfig):
     """What shapes an item-kNN."""
 
     neighbours: int = tunable(100, Between(10, 1000, log=True))
@@ -38,7 +39,7 @@ class ItemKNNConfig:
         require_range("shrinkage", self.shrinkage, 0, 1e12)
 
     @property
-    def instead(self) -> str:
+    def memory_advice(self) -> str:
         return "keep fewer with --set neighbours=…"
 
     def memory(self, n_users: int, n_items: int, n_pairs: int) -> int:
@@ -55,12 +56,13 @@ class ItemKNN(SolvedModel):
     """
 
     seeded = False
+    config: ItemKNNConfig
     neighbours: Tensor
     likeness: Tensor
 
     def __init__(self, n_users: int, n_items: int, config: ItemKNNConfig) -> None:
-        super().__init__()
-        self.config, self.k = config, min(config.neighbours, n_items)
+        super().__init__(n_users, n_items, config)
+        self.k = min(config.neighbours, n_items)
         self.register_buffer("neighbours", torch.zeros(n_items, self.k, dtype=torch.int32))
         self.register_buffer("likeness", torch.zeros(n_items, self.k))
 

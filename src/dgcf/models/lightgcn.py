@@ -6,27 +6,22 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dgcf.config import require_one_of, require_range, tunable
+from dgcf.config import require_one_of
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.models.base import DropSchedule, GraphModel, Stack
-from dgcf.models.config import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
+from dgcf.models.config import LayeredConfig
 from dgcf.models.layers import READOUTS, Readout, propagate
 
 
 @dataclass(frozen=True)
-class LightGCNConfig:
+class LightGCNConfig(LayeredConfig):
     """What shapes a LightGCN."""
 
-    dim: int = tunable(64, WIDTHS)
-    """Width of the embeddings."""
-    layers: int = tunable(3, DEPTHS)
-    """Depth: how many times what a node knows is passed on."""
     readout: Readout = "mean"
     """What is ranked: the ``mean`` of all layers, or the ``last`` one alone."""
 
     def __post_init__(self) -> None:
-        require_range("dim", self.dim, 1, MAX_DIM)
-        require_range("layers", self.layers, 1, MAX_LAYERS)
+        super().__post_init__()
         require_one_of("readout", self.readout, READOUTS)
 
     def spec(self) -> PropagationSpec:
@@ -40,9 +35,7 @@ class LightGCN(GraphModel):
     ``E⁽ˡ⁾ = L E⁽ˡ⁻¹⁾``, ``L = D^-½ A D^-½``, read out as ``mean(E⁽⁰⁾ … E⁽ᴸ⁾)``. Shapes: E (N, dim).
     """
 
-    def __init__(self, n_users: int, n_items: int, config: LightGCNConfig, seed: int = 0) -> None:
-        super().__init__(n_users, n_items, config.dim, seed)
-        self.config = config
+    config: LightGCNConfig
 
     def stack(self) -> Stack:
         return Stack(self.config.layers, None, self.config.readout == "mean")

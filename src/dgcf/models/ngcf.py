@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dgcf.config import Between, tunable
-from dgcf.models.weighted import LayerReadout, Thin, WeightedConfig, WeightedModel
+from dgcf.models.config import LayerReadout
+from dgcf.models.weighted import Thin, WeightedConfig, WeightedModel
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ import torch
 
 from dgcf.data.pairs import Pairs
 from dgcf.models.base import SolvedEmbeddings
+from dgcf.models.config import ModelConfig
 
 
 @dataclass(frozen=True)
-class PopularityConfig:
+class PopularityConfig(ModelConfig):
     """There is nothing to set."""
 
 
@@ -25,7 +26,7 @@ class Popularity(SolvedEmbeddings):
     seeded = False
 
     def __init__(self, n_users: int, n_items: int, config: PopularityConfig) -> None:
-        super().__init__(n_users, n_items, dim=1)
+        super().__init__(n_users, n_items, config, dim=1)
 
     def solve(self, pairs: Pairs, seed: int) -> None:
         self.users.fill_(1.0)

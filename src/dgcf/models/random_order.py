@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from dgcf.config import require_range
 from dgcf.data.pairs import Pairs
 from dgcf.models.base import SolvedEmbeddings, xavier_uniform
-from dgcf.models.config import MAX_DIM
+from dgcf.models.config import MAX_DIM, ModelConfig
 
 
 @dataclass(frozen=True)
-class RandomOrderConfig:
+class RandomOrderConfig(ModelConfig):
     """What shapes a random order."""
 
     dim: int = 64
@@ -30,7 +30,7 @@ class RandomOrder(SolvedEmbeddings):
     """
 
     def __init__(self, n_users: int, n_items: int, config: RandomOrderConfig) -> None:
-        super().__init__(n_users, n_items, config.dim)
+        super().__init__(n_users, n_items, config, config.dim)
 
     def solve(self, pairs: Pairs, seed: int) -> None:
         for name, rows in self.named_buffers():

@@ -6,28 +6,19 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dgcf.config import require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.models.base import DropSchedule, GraphModel
-from dgcf.models.config import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
+from dgcf.models.config import LayeredConfig
 from dgcf.models.layers import propagate
 from dgcf.models.weighted import Dense
 
 
 @dataclass(frozen=True)
-class SGCConfig:
+class SGCConfig(LayeredConfig):
     """What shapes an SGC."""
 
-    dim: int = tunable(64, WIDTHS)
-    """Width of the embeddings."""
-    layers: int = tunable(3, DEPTHS)
-    """K: how many times what a node knows is passed on."""
     loops: bool = True
     """Whether nodes have loops inside the normalisation, as in the original; without, M is LightGCN's L."""
-
-    def __post_init__(self) -> None:
-        require_range("dim", self.dim, 1, MAX_DIM)
-        require_range("layers", self.layers, 1, MAX_LAYERS)
 
     def spec(self) -> PropagationSpec:
         """The operator that this model propagates with: the user–item graph, with or without loops."""
@@ -41,9 +32,10 @@ class SGC(GraphModel):
     The original puts W on given features and ends in a softmax over classes; here E is ranked. W is not regularised.
     """
 
+    config: SGCConfig
+
     def __init__(self, n_users: int, n_items: int, config: SGCConfig, seed: int = 0) -> None:
-        super().__init__(n_users, n_items, config.dim, seed)
-        self.config = config
+        super().__init__(n_users, n_items, config, seed)
         self.output = Dense("sgc", config.dim, config.dim, bias=False, seed=seed)
 
     def forward(

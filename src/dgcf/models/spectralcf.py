@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from dgcf.config import OneOf, require_one_of, require_range, tunable
 from dgcf.graph import PropagationSpec
 from dgcf.graph.operators.spectral import spectral_memory
-from dgcf.models.weighted import Activation, LayerReadout, Thin, WeightedConfig, WeightedModel
+from dgcf.models.config import LayerReadout
+from dgcf.models.weighted import Activation, Thin, WeightedConfig, WeightedModel
 
 MAX_FREQUENCIES = 10_000_000
 
@@ -27,9 +28,6 @@ class SpectralCFConfig(WeightedConfig):
     """Whether every weight matrix has a bias (the original has none)."""
     frequencies: int | Literal["all"] = tunable("all", OneOf(("all", 32, 64, 128)))
     """How many of the Laplacian's lowest frequencies pass; ``all`` needs no decomposition."""
-    instead: ClassVar[str] = (
-        "ask for fewer with --set frequencies=…, or for frequencies=all, which needs no decomposition"
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,6 +48,10 @@ class SpectralCFConfig(WeightedConfig):
     def memory(self, n_users: int, n_items: int, n_pairs: int) -> int:
         """Bytes that finding the eigenvectors takes; none for all frequencies."""
         return 0 if self.frequencies == "all" else spectral_memory(n_users + n_items, self.frequencies)
+
+    @property
+    def memory_advice(self) -> str:
+        return "ask for fewer with --set frequencies=…, or for frequencies=all, which needs no decomposition"
 
 
 class SpectralCF(WeightedModel):

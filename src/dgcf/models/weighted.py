@@ -14,13 +14,12 @@ from torch.nn import functional
 from dgcf.config import Between, require_one_of, require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.models.base import DropSchedule, GraphModel, xavier_uniform
-from dgcf.models.config import DEPTHS, MAX_DIM, MAX_LAYERS, WIDTHS
+from dgcf.models.config import LayeredConfig, LayerReadout
 from dgcf.models.layers import received_rows
 
 SLOPE = 0.2
 """Of LeakyReLU below zero, as in NGCF's code."""
 
-LayerReadout = Literal["mean", "last", "concat"]
 LAYER_READOUTS: tuple[LayerReadout, ...] = ("mean", "last", "concat")
 Activation = Literal["leaky-relu", "relu", "tanh", "sigmoid", "none"]
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -34,13 +33,9 @@ Thin = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class WeightedConfig:
+class WeightedConfig(LayeredConfig):
     """What shapes every model with weights between its layers."""
 
-    dim: int = tunable(64, WIDTHS)
-    """Width of the embeddings and of every layer."""
-    layers: int = tunable(3, DEPTHS)
-    """Depth: how many times what a node knows is passed on."""
     readout: LayerReadout = "last"
     """What is ranked: the ``last`` layer, the ``mean`` of all, or all side by side (``concat``: wider rows)."""
     activation: Activation = "leaky-relu"
@@ -51,8 +46,7 @@ class WeightedConfig:
     """Share of the numbers of a layer's output that each training step sets to zero, the rest scaled up by 1/(1−p)."""
 
     def __post_init__(self) -> None:
-        require_range("dim", self.dim, 1, MAX_DIM)
-        require_range("layers", self.layers, 1, MAX_LAYERS)
+        super().__post_init__()
         require_one_of("readout", self.readout, LAYER_READOUTS)
         require_one_of("activation", self.activation, ACTIVATIONS)
         require_range("message_dropout", self.message_dropout, 0, 0.99)
@@ -85,9 +79,7 @@ class WeightedModel(GraphModel):
     first_shown = 0
     """The first layer that ``mean`` and ``concat`` read out."""
 
-    def __init__(self, n_users: int, n_items: int, config: WeightedConfig, seed: int = 0) -> None:
-        super().__init__(n_users, n_items, config.dim, seed)
-        self.config = config
+    config: WeightedConfig
 
     @property
     def width(self) -> int:

@@ -58,7 +58,7 @@ def capture(
 ) -> Snapshot:
     """Everything that later modules need of a model, as NumPy arrays."""
     # Layers side by side are no sum of layers, so nothing is claimed of them below, whatever is said here.
-    readout: Literal["mean", "last"] = "last" if getattr(recipe.model, "readout", "mean") == "last" else "mean"
+    readout: Literal["mean", "last"] = "last" if recipe.model.readout == "last" else "mean"
     cosine = recipe.train.objective.cosine
     snapshot = Snapshot(
         about={

@@ -15,8 +15,7 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.files import exclusive_lock
 from dgcf.graph import Propagation, build_propagation
-from dgcf.models.base import Model, SolvedModel
-from dgcf.models.config import refuse_too_large
+from dgcf.models.base import GraphModel, Model, SolvedModel
 from dgcf.ranking.rankings import Ranking
 from dgcf.train.interrupt import asked_to_stop
 from dgcf.train.loop import SideBySide
@@ -66,11 +65,10 @@ def build(
     dataset: Dataset, recipe: Recipe, *, seed: int = 0, device: torch.device | str = "cpu"
 ) -> tuple[Model, Propagation | None]:
     """The model as it starts, and the graph that it propagates over: the training pairs and nothing else."""
-    refuse_too_large(recipe.name, recipe.model, dataset.n_users, dataset.n_items, len(dataset.train))
-    if recipe.entry.solved:
-        return recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model), None
-    model = recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model, seed)
-    spec = recipe.model.spec()
+    recipe.model.require_memory(recipe.name, dataset.n_users, dataset.n_items, len(dataset.train))
+    model, spec = recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model, seed), recipe.model.spec()
+    if isinstance(model, SolvedModel):
+        return model, None
     if spec is None:
         return model.to(device), None
     return model.to(device), build_propagation(dataset.train.to_scipy(), spec).to(device=device)
@@ -170,6 +168,7 @@ def _train_together(
         for number, (each, watcher) in enumerate(zip(trainings, watchers, strict=True)):
             if number:
                 model = recipe.entry.build(dataset.n_users, dataset.n_items, recipe.model, each.seed)
+                assert isinstance(model, GraphModel)
             trainer = Trainer(
                 model,
                 propagation,

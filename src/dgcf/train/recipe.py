@@ -9,6 +9,7 @@ from typing import Any
 from dgcf.config import configure, refuse_unknown
 from dgcf.errors import ConfigError
 from dgcf.models.catalog import Entry, entry
+from dgcf.models.config import ModelConfig
 from dgcf.train.config import TrainConfig
 from dgcf.train.presets import preset_settings
 
@@ -24,7 +25,7 @@ class Recipe:
 
     entry: Entry
     preset: str
-    model: Any
+    model: ModelConfig
     train: TrainConfig
 
     @property

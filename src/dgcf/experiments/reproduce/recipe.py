@@ -23,7 +23,6 @@ from dgcf.experiments.reproduce import IDS
 from dgcf.experiments.reproduce.datasets import Source, named, read_sources
 from dgcf.experiments.reproduce.grids import DECIDED, Grid, read_grid
 from dgcf.experiments.reproduce.schema import GRIDS, WORD, WORDS, of_file, require_kinds
-from dgcf.experiments.space import drops_edges
 from dgcf.train import Recipe, resolve
 from dgcf.train.presets import PRESETS
 
@@ -184,7 +183,7 @@ def decided_file(source: Source, settings: str, model: str) -> str:
 def _settings_of(model: str) -> set[str]:
     """The settings that have a meaning for a model."""
     recipe = resolve(model, preset="plain")
-    idle = set() if recipe.entry.solved or drops_edges(recipe) else {"edge_dropout", "dropout_draws"}
+    idle = set() if recipe.entry.solved or recipe.model.drops_edges else {"edge_dropout", "dropout_draws"}
     return set(recipe.settings()) - idle
 
 

@@ -44,12 +44,11 @@ class CapturedSteps:
         self.lanes = lanes_of(trainings)
         self.batches = DeviceBatches([one.sampler for one in trainings], self.device)
         lanes, number = len(trainings), self.sampler.batches_per_epoch
-        shape = getattr(first.model, "config", None)
-        width, layers = self._width(self.config.batch_size), getattr(shape, "layers", 0)
+        width, layers = self._width(self.config.batch_size), first.model.config.layers
         self.nodes = torch.zeros(lanes, number, 3, width, dtype=torch.int64, device=self.device)
         self.words = torch.zeros(lanes, number, 2, layers, 2, dtype=torch.int32, device=self.device)
         # Each layer's draw of edges is new, or that of the step's first; messages are always drawn anew.
-        edges, messages = self.config.edge_dropout, getattr(shape, "message_dropout", 0.0)
+        edges, messages = self.config.edge_dropout, first.model.config.message_dropout
         anew = self.config.dropout_draws == "layer"
         self.streams = [(EdgeDrop.stream, anew, edges > 0), (MessageDrop.stream, True, messages > 0)]
         self.number = torch.zeros(1, dtype=torch.int64, device=self.device)  # the next batch
