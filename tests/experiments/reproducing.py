@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.data.synthetic import planted
-from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.results import Store
-from dgcf.experiments.reproduce.runner import Desk
+from dgcf.experiments.reproduce.runner import Runner
 
 QUICK = "epochs = 4, evaluate_every = 2, dim = 8, batch_size = 256, epsilon = 0.02"
 RECIPES = {
@@ -59,12 +59,12 @@ class Place:
         return Store(self.root / "results")
 
     @property
-    def book(self) -> Book:
-        return Book.read(self.root / "recipes")
+    def book(self) -> Recipes:
+        return Recipes.read(self.root / "recipes")
 
     @property
-    def desk(self) -> Desk:
-        return Desk(self.book, self.store, self.root / "data", "cpu")
+    def runner(self) -> Runner:
+        return Runner(self.book, self.store, self.root / "data", "cpu")
 
     def write(self, name: str, text: str) -> None:
         (self.root / "recipes" / "reproduce" / f"{name}.toml").write_text(text, encoding="utf-8")

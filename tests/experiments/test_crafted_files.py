@@ -251,7 +251,7 @@ def test_values_of_users_come_back(tmp_path: Path) -> None:
 def test_result_that_cannot_be_shown_is_refused(small: Place) -> None:
     small.write("table1", 'title = "Statistics"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n')
     (small.root / "recipes" / "reproduce" / "paper.toml").write_text("")
-    small.desk.run("table1")
+    small.runner.run("table1")
     (line,) = small.lines("table1")
     line["hardware"] = {"cores": {}}
     small.store.path("table1").write_text(json.dumps(line) + "\n")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dgcf.config import read_toml
-from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.train import resolve
 from tests.conftest import PROJECT
 
@@ -46,7 +46,7 @@ def test_a_recipe_is_the_best_of_its_trials_and_says_every_setting(path: Path, t
 
 
 def test_what_was_found_for_a_model_of_the_paper_is_among_its_candidates(trials: list[dict[str, Any]]) -> None:
-    cells = [cell for cell in Book.read(PROJECT / "recipes").experiment("tuning").trials if cell.settings == "tuned"]
+    cells = [cell for cell in Recipes.read(PROJECT / "recipes").experiment("tuning").trials if cell.settings == "tuned"]
     tried: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cell in cells:
         if cell.source.family == "ml-100k" and cell.recipe is not None and cell.seed == 0:

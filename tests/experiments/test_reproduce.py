@@ -23,9 +23,9 @@ from dgcf.experiments.reproduce import IDS
 from dgcf.experiments.reproduce.__main__ import main
 from dgcf.experiments.reproduce.cells import computed as computing
 from dgcf.experiments.reproduce.datasets import Source, carved, obtain, ordered, resplit
-from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.results import Store
-from dgcf.experiments.reproduce.runner import Desk
+from dgcf.experiments.reproduce.runner import Runner
 from dgcf.experiments.reproduce.stats import amplitude
 from dgcf.experiments.reproduce.stats.smoothness import one_side, smoothness
 from dgcf.graph import cross_hop, interaction_matrix
@@ -56,7 +56,7 @@ def small(tmp_path: Path) -> Place:
 
 
 def test_a_cell_says_everything_and_is_what_training_gives(small: Place) -> None:
-    tally = small.desk.run("first", only="layers=2:seed=1")
+    tally = small.runner.run("first", only="layers=2:seed=1")
     (key,) = tally.done
     assert key.endswith("layers=2:seed=1")
     (line,) = small.lines("first")
@@ -86,13 +86,13 @@ def test_a_cell_says_everything_and_is_what_training_gives(small: Place) -> None
 
 
 def test_nothing_is_trained_twice_by_one_experiment_or_by_two(small: Place) -> None:
-    first = small.desk.run("first")
+    first = small.runner.run("first")
     assert len(first.done) == 2 * 2 + 1
     stamp = small.store.path("first").read_bytes()
-    again = small.desk.run("first")
+    again = small.runner.run("first")
     assert (again.done, sorted(again.known)) == ([], sorted(first.done))
     assert small.store.path("first").read_bytes() == stamp
-    second = small.desk.run("second")
+    second = small.runner.run("second")
     assert (second.done, second.known, len(second.taken_over)) == ([], [], 2)
     for line in small.lines("second"):
         (twin,) = (one for one in small.lines("first") if one["key"] == line["key"].replace("second", "first"))
@@ -101,8 +101,8 @@ def test_nothing_is_trained_twice_by_one_experiment_or_by_two(small: Place) -> N
         assert line["seconds"] == twin["seconds"]
         assert line["measures"] == twin["measures"]
     small.store.path("first").unlink()
-    assert len(small.desk.run("first", only="layers=2").taken_over) == 2
-    assert len(small.desk.run("first", only="layers=2").known) == 2  # taken over once
+    assert len(small.runner.run("first", only="layers=2").taken_over) == 2
+    assert len(small.runner.run("first", only="layers=2").known) == 2  # taken over once
     assert [line["measures"] for line in small.lines("first")] == [{}, {}]  # it asks for none of them
 
 
@@ -111,7 +111,7 @@ def test_one_training_under_two_names_is_recorded_under_both(tmp_path: Path) -> 
     made = place(tmp_path, two=f'title = "Two"\n{grid}settings = ["paper", "tuned"]\n')
     (tmp_path / "recipes" / "small").mkdir()
     (tmp_path / "recipes" / "small" / "dgcf.toml").write_text('model = "dgcf"\npreset = "paper"\n')
-    tally = made.desk.run("two", seeds=1)
+    tally = made.runner.run("two", seeds=1)
     lines = made.lines("two")
     assert [line["settings_from"] for line in lines] == ["paper", "tuned"]
     assert len(tally.done) == len({line["key"] for line in lines}) == 2
@@ -119,7 +119,7 @@ def test_one_training_under_two_names_is_recorded_under_both(tmp_path: Path) -> 
 
 
 def test_other_settings_or_other_data_make_another_cell(small: Place) -> None:
-    small.desk.run("first", only="layers=1:seed=0")
+    small.runner.run("first", only="layers=1:seed=0")
     before = {cell.key: cell.fingerprint for cell in small.book.experiment("first").cells}
     text = (small.root / "recipes" / "reproduce" / "first.toml").read_text()
     small.write(
@@ -128,7 +128,7 @@ def test_other_settings_or_other_data_make_another_cell(small: Place) -> None:
     after = {cell.key.replace("dim=4", "dim=8"): cell.fingerprint for cell in small.book.experiment("first").cells}
     trained = [key for key in before if "dgcf" in key]
     assert all(before[key] != after[key] for key in trained)
-    assert small.desk.run("first", only="layers=1:seed=0").known == []
+    assert small.runner.run("first", only="layers=1:seed=0").known == []
 
 
 def test_a_setting_at_its_default_does_not_change_a_fingerprint(small: Place) -> None:
@@ -140,7 +140,7 @@ def test_a_setting_at_its_default_does_not_change_a_fingerprint(small: Place) ->
 
 
 def test_all_runs_every_experiment_and_names_what_it_cannot(small: Place) -> None:
-    tally = small.desk.run("all", seeds=1)
+    tally = small.runner.run("all", seeds=1)
     key = "small:dgcf:paper:epochs=4:evaluate_every=2:dim=8:batch_size=256:epsilon=0.02:layers=2:seed=0"
     assert {f"first {key}", f"second {key}"} < {*tally.done}  # of two experiments and one key
     assert len(tally.done) == 2 + 1 + 1
@@ -149,7 +149,7 @@ def test_all_runs_every_experiment_and_names_what_it_cannot(small: Place) -> Non
 
 
 def test_without_time_nothing_is_begun(small: Place) -> None:
-    tally = small.desk.run("first", limit=0.0)
+    tally = small.runner.run("first", limit=0.0)
     assert tally.done == []
     assert set(tally.missing.values()) == {"there was no time left"}
     assert not small.store.path("first").exists()
@@ -158,7 +158,7 @@ def test_without_time_nothing_is_begun(small: Place) -> None:
 def test_what_goes_wrong_in_one_training_leaves_the_others(tmp_path: Path) -> None:
     text = LONG.replace("seeds = 3", "seeds = 1").replace("epochs = 30", "epochs = 5").replace("dgcf", "dgcf-chp")
     made = place(tmp_path, long=text.replace("layers = [1, 2]", "layers = [60, 1], learning_rate = [10.0]"))
-    tally = made.desk.run("long")
+    tally = made.runner.run("long")
     (why,) = tally.missing.values()
     assert "is not finite in epoch" in why
     assert len(tally.done) == 1
@@ -191,19 +191,19 @@ def test_a_process_killed_at_any_moment_leaves_whole_results_and_goes_on(tmp_pat
 
 
 def test_a_line_that_lacks_its_newline_alone_is_kept(small: Place) -> None:
-    small.desk.run("first", only="layers=1:seed=0")
+    small.runner.run("first", only="layers=1:seed=0")
     path, (line,) = small.store.path("first"), small.store.lines("first")
     whole = path.read_bytes()
     path.write_bytes(whole.removesuffix(b"\n"))
     assert small.store.lines("first") == [line]
-    assert small.desk.run("first", only="layers=1").known == [line["key"]]
+    assert small.runner.run("first", only="layers=1").known == [line["key"]]
     assert path.read_bytes().startswith(whole)
     assert len(small.lines("first")) == 2
 
 
 @pytest.mark.parametrize(("kind", "lacking"), [("layers=1", "test"), ("statistics", "computed"), ("layers=1", "kind")])
 def test_a_line_that_is_no_finished_cell_is_named(small: Place, kind: str, lacking: str) -> None:
-    small.desk.run("first", only=kind)
+    small.runner.run("first", only=kind)
     first, *rest = small.lines("first")
     del first[lacking]
     text = "".join(json.dumps(line) + "\n" for line in (*rest, first))
@@ -216,11 +216,11 @@ def test_a_line_that_is_no_finished_cell_is_named(small: Place, kind: str, lacki
 
 
 def test_a_broken_line_in_the_middle_is_named(small: Place) -> None:
-    small.desk.run("first", only="statistics")
+    small.runner.run("first", only="statistics")
     whole = small.store.path("first").read_bytes()
     small.store.path("first").write_bytes(b"{}\n" + whole)
     with pytest.raises(ArtifactError, match=r"line 1 of .*first\.jsonl is no finished cell"):
-        small.desk.run("first")
+        small.runner.run("first")
 
 
 def test_what_cannot_be_read_or_written_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_other_data_than_the_recipes_expect_is_refused(small: Place) -> None:
     text = (small.root / "recipes" / "reproduce" / "data.toml").read_text()
     small.write("data", text.replace('fingerprints = ["', 'fingerprints = ["0'))
     with pytest.raises(DataError, match="it is other data; prepare it again"):
-        small.desk.run("first")
+        small.runner.run("first")
 
 
 @pytest.mark.data("movielens/ml-100k")
@@ -261,14 +261,14 @@ def test_another_order_than_the_recipe_says_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_recipe_with_a_wrong_fingerprint_is_to_be_corrected() -> None:
-    source = Book.read(PROJECT / "recipes").sources["ml-100k-779"]
+    source = Recipes.read(PROJECT / "recipes").sources["ml-100k-779"]
     with pytest.raises(DataError, match="it is other data; correct the recipe"):
         obtain(replace(source, fingerprints=source.fingerprints[::-1]), 0)
 
 
 def test_data_that_is_not_there_is_one_sentence(small: Place) -> None:
     with pytest.raises(DataError, match="is not a prepared dataset"):
-        Desk(small.book, small.store, small.root / "elsewhere", "cpu").run("first")
+        Runner(small.book, small.store, small.root / "elsewhere", "cpu").run("first")
 
 
 # -- a bare machine ---------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_training_needs_nothing_but_numpy_scipy_torch_and_safetensors(small: Pla
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["done"]) == 3
     with_all = place(small.root / "again")
-    with_all.desk.run("first", seeds=1)
+    with_all.runner.run("first", seeds=1)
     for one, other in zip(small.lines("first"), with_all.lines("first"), strict=True):
         assert one["fingerprint"] == other["fingerprint"]
         assert one.get("test") == other.get("test")
@@ -360,7 +360,7 @@ def test_a_slip_in_a_recipe_is_found_before_anything_is_trained(
     assert change[0] in text
     small.write("first", text.replace(*change))
     with pytest.raises(ConfigError, match=sentence):
-        Book.read(small.root / "recipes")
+        Recipes.read(small.root / "recipes")
 
 
 def test_one_bracket_too_few_is_one_sentence(small: Place) -> None:
@@ -368,7 +368,7 @@ def test_one_bracket_too_few_is_one_sentence(small: Place) -> None:
     with pytest.raises(
         ConfigError, match=r"grid of .*first\.toml is \{'data'.*, expected tables, each below a \[\[grid\]\]"
     ):
-        Book.read(small.root / "recipes")
+        Recipes.read(small.root / "recipes")
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_a_slip_in_a_dataset_is_one_sentence(small: Place, change: tuple[str, st
     assert change[0] in text
     small.write("data", text.replace(*change))
     with pytest.raises(ConfigError, match=sentence):
-        Book.read(small.root / "recipes")
+        Recipes.read(small.root / "recipes")
 
 
 @pytest.mark.parametrize(
@@ -411,11 +411,11 @@ def test_a_slip_in_decided_settings_is_said_of_their_file(small: Place, decided:
     (small.root / "recipes" / "small").mkdir()
     (small.root / "recipes" / "small" / "lightgcn.toml").write_text(f'model = "lightgcn"\n{decided}\n')
     with pytest.raises(ConfigError, match=sentence):
-        Book.read(small.root / "recipes")
+        Recipes.read(small.root / "recipes")
 
 
 def test_every_experiment_of_the_paper_has_a_recipe() -> None:
-    book = Book.read(PROJECT / "recipes")
+    book = Recipes.read(PROJECT / "recipes")
     assert tuple(book.experiments) == IDS
     for experiment in book.experiments.values():
         keys = [cell.key for cell in experiment.cells]
@@ -433,13 +433,13 @@ def test_every_experiment_of_the_paper_has_a_recipe() -> None:
 @pytest.mark.data("lightgcn/gowalla")
 @pytest.mark.data("deoscirec/gowalla")
 def test_lightgcns_split_is_validated_on_what_stands_before_its_test() -> None:
-    found = obtain(Book.read(PROJECT / "recipes").sources["lightgcn-gowalla"], 0)
+    found = obtain(Recipes.read(PROJECT / "recipes").sources["lightgcn-gowalla"], 0)
     assert (len(found.train), len(found.validation), len(found.test)) == (718_459, 91_669, 217_242)
 
 
 @pytest.mark.data("movielens/ml-100k")
 def test_the_779_users_are_split_anew_by_every_seed() -> None:
-    source = Book.read(PROJECT / "recipes").sources["ml-100k-779"]
+    source = Recipes.read(PROJECT / "recipes").sources["ml-100k-779"]
     found = [obtain(source, seed) for seed in range(5)]
     assert {(one.n_users, one.n_items) for one in found} == {(779, 1169)}
     assert len({one.fingerprint for one in found}) == 5
@@ -484,7 +484,7 @@ def test_an_order_comes_from_a_dataset_with_the_same_pairs() -> None:
 @pytest.mark.data("lightgcn/gowalla")
 @pytest.mark.data("deoscirec/gowalla")
 def test_lightgcns_split_is_in_the_order_of_the_authors_files() -> None:
-    sources = Book.read(PROJECT / "recipes").sources
+    sources = Recipes.read(PROJECT / "recipes").sources
     with_order, without = obtain(sources["lightgcn-gowalla-ordered-whole"], 0), load("lightgcn/gowalla")
     assert with_order.fingerprint == without.fingerprint
     assert without.order is None
@@ -555,7 +555,7 @@ def test_users_are_compared_in_pairs(small: Place) -> None:
     text = f'title = "A"\n{grid}models = ["dgcf", "lightgcn"]\n'
     text += '[[grid]]\nkind = "comparison"\ndata = ["small"]\nsettings = ["paper"]\nmodels = ["lightgcn"]\n'
     small.write("fourth", text)
-    small.desk.run("fourth")
+    small.runner.run("fourth")
     *trained, compared = small.lines("fourth")
     assert compared["kind"] == "comparison"
     means = {
@@ -568,7 +568,7 @@ def test_users_are_compared_in_pairs(small: Place) -> None:
     assert found["users"] == trained[0]["n_users"]
     assert compared["computed"]["seeds"] == [2, 2]
     small.write("fourth", text.replace("dim = 8", "dim = 4"))  # what it compares is another training now
-    assert small.desk.run("fourth", only="comparison").known == []
+    assert small.runner.run("fourth", only="comparison").known == []
     assert 0 < found["p_permutation"] <= 1
     assert computing.paired(np.ones((2, 9)), np.ones((2, 9)))["p_permutation"] == 1
 
@@ -578,7 +578,7 @@ def test_what_is_computed_is_what_the_graph_room_says(small: Place) -> None:
     timed = f'kind = "epochs"\nmodels = ["dgcf"]\nsettings = ["paper"]\nset = {{ {QUICK} }}\n'
     edges = 'kind = "edges"\nsweep = { epsilon = [1.0, 0.02] }\n'
     small.write("fourth", f'title = "A"\n{grid}{edges}{grid}kind = "walks"\n{grid}{timed}')
-    tally = small.desk.run("fourth")
+    tally = small.runner.run("fourth")
     assert tally.missing == {}
     none, some, walked, epochs = (line["computed"] for line in small.lines("fourth"))
     R = obtain(small.book.sources["small"], 0, small.root / "data").train.to_scipy()
@@ -594,7 +594,7 @@ def test_without_the_users_values_a_comparison_stays_missing(small: Place) -> No
     text = f'title = "A"\n{grid}models = ["dgcf"]\n'
     text += '[[grid]]\nkind = "comparison"\ndata = ["small"]\nsettings = ["paper"]\nmodels = ["lightgcn"]\n'
     small.write("fourth", text)
-    assert list(small.desk.run("fourth", seeds=1).missing) == ["small:comparison:lightgcn:paper"]
+    assert list(small.runner.run("fourth", seeds=1).missing) == ["small:comparison:lightgcn:paper"]
 
 
 # -- the recorded results ---------------------------------------------------------------------------------------------
@@ -632,11 +632,11 @@ def test_the_four_statements_hold_in_the_recorded_walks() -> None:
 def test_a_recorded_cell_comes_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ML-100K, trained anew on this machine: within three seed deviations of what is recorded."""
     monkeypatch.setenv("DGCF_DATA_HOME", str(data_home()))
-    book, store = Book.read(PROJECT / "recipes"), Store(tmp_path)
+    book, store = Recipes.read(PROJECT / "recipes"), Store(tmp_path)
     pattern = "ml-100k:dgcf:paper:seed="
     recorded = [line for line in Store(PROJECT / "results").lines("table1") if line["key"].startswith(pattern)]
     assert len(recorded) >= 3
-    assert Desk(book, store, device="cpu").run("table1", only=f"{pattern}0").missing == {}
+    assert Runner(book, store, device="cpu").run("table1", only=f"{pattern}0").missing == {}
     (again,) = store.lines("table1")
     for mask, metric in product(("train", "train+validation"), ("recall@20", "ndcg@20")):
         values = [line["test"][mask][metric] for line in recorded]

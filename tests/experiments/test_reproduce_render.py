@@ -18,7 +18,7 @@ from dgcf.config import read_toml
 from dgcf.errors import DataError
 from dgcf.experiments.reproduce import IDS
 from dgcf.experiments.reproduce.measures import BINS, METRICS, PATCH
-from dgcf.experiments.reproduce.recipe import Book, Cell
+from dgcf.experiments.reproduce.recipe import Cell, Recipes
 from dgcf.experiments.reproduce.report.pages import REPORT, report_blocks, write
 from dgcf.experiments.reproduce.report.readme import readme_block
 from dgcf.experiments.reproduce.report.render import CHAPTERS, Page, fill, missing_notes, recorded_note, views
@@ -32,8 +32,8 @@ LAYERS = 2
 
 
 @pytest.fixture(scope="module")
-def book() -> Book:
-    return Book.read(PROJECT / "recipes")
+def book() -> Recipes:
+    return Recipes.read(PROJECT / "recipes")
 
 
 def invented(cell: Cell) -> dict[str, Any]:
@@ -101,7 +101,7 @@ COMPUTED: dict[str, Callable[[Cell], dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def full(book: Book, tmp_path_factory: pytest.TempPathFactory) -> Store:
+def full(book: Recipes, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Results without a gap."""
     store = Store(tmp_path_factory.mktemp("results"))
     for name, experiment in book.experiments.items():
@@ -119,7 +119,7 @@ def test_every_experiment_can_be_drawn() -> None:
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_full_results_leave_nothing_missing(name: str, book: Book, full: Store) -> None:
+def test_full_results_leave_nothing_missing(name: str, book: Recipes, full: Store) -> None:
     (view,) = views(book, full, name)
     assert view.missing == {}
     files = {Path(file).suffix: content for file, content in Page(view).files().items()}
@@ -139,13 +139,13 @@ def test_full_results_leave_nothing_missing(name: str, book: Book, full: Store) 
         assert ET.fromstring(files[".svg"]).tag.endswith("svg")
 
 
-def test_the_same_results_give_the_same_bytes(book: Book, full: Store) -> None:
+def test_the_same_results_give_the_same_bytes(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "layers")
     assert Page(view).files() == Page(view).files()
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_without_results_every_cell_is_named_as_missing(name: str, book: Book, tmp_path: Path) -> None:
+def test_without_results_every_cell_is_named_as_missing(name: str, book: Recipes, tmp_path: Path) -> None:
     (view,) = views(book, Store(tmp_path / "none"), name)
     experiment = book.experiment(name)
     assert list(view.missing) == [cell.key for cell in experiment.cells]
@@ -159,7 +159,7 @@ def test_without_results_every_cell_is_named_as_missing(name: str, book: Book, t
     assert sum(view.missing_groups.values()) == cells
 
 
-def test_missing_cells_are_named_without_their_seeds_and_the_rest_is_counted(book: Book, tmp_path: Path) -> None:
+def test_missing_cells_are_named_without_their_seeds_and_the_rest_is_counted(book: Recipes, tmp_path: Path) -> None:
     (view,) = views(book, Store(tmp_path), "table1")
     (note,) = missing_notes(view)
     named = note.partition(" cells: ")[2].partition(" and ")[0].split(", ")
@@ -173,7 +173,7 @@ def test_missing_cells_are_named_without_their_seeds_and_the_rest_is_counted(boo
     assert len(note) < 400
 
 
-def test_table_1_has_ours_the_papers_and_the_difference(book: Book, full: Store) -> None:
+def test_table_1_has_ours_the_papers_and_the_difference(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "table1")
     text = markdown(view)
     row = next(
@@ -187,7 +187,7 @@ def test_table_1_has_ours_the_papers_and_the_difference(book: Book, full: Store)
     assert "**0.3120 ± 0.0016**" in text  # DGCF, the best
 
 
-def test_tuned_cells_more_than_a_hundredth_below_the_papers_are_named(book: Book, full: Store) -> None:
+def test_tuned_cells_more_than_a_hundredth_below_the_papers_are_named(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "table1")
 
     def note(recall: float, ndcg: float) -> str:
@@ -201,7 +201,7 @@ def test_tuned_cells_more_than_a_hundredth_below_the_papers_are_named(book: Book
     assert re.search(r"printed: ml-1m lightgcn recall@20 .*; ml-1m lightgcn ndcg@20 .*\.$", note(1.02, 1.02))
 
 
-def test_a_missing_cell_is_named_and_its_mean_is_of_the_rest(book: Book, full: Store, tmp_path: Path) -> None:
+def test_a_missing_cell_is_named_and_its_mean_is_of_the_rest(book: Recipes, full: Store, tmp_path: Path) -> None:
     lines = full.lines("table2")
     lost = "ml-1m:dgcf:paper:readout=last:layers=3:seed=4"
     kept = Store(tmp_path / "results")
@@ -217,7 +217,7 @@ def test_a_missing_cell_is_named_and_its_mean_is_of_the_rest(book: Book, full: S
     assert spread.mean == pytest.approx(0.31 + 3e-4 + 0.0015)
 
 
-def test_a_lone_value_is_not_the_best_of_anything(book: Book, full: Store) -> None:
+def test_a_lone_value_is_not_the_best_of_anything(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "table1")
     text = markdown(view)
     alone = text.split("**ML1M: the authors' code, read literally**")[1].split("\n\n")[1]
@@ -225,12 +225,12 @@ def test_a_lone_value_is_not_the_best_of_anything(book: Book, full: Store) -> No
     assert "**" not in alone
 
 
-def test_table_3_says_how_popular_the_items_of_each_part_are(book: Book, full: Store) -> None:
+def test_table_3_says_how_popular_the_items_of_each_part_are(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "table3")
     assert "| ML1M | 12.3 | 23.4 | – |" in markdown(view)
 
 
-def test_each_part_is_there_or_not(book: Book, full: Store) -> None:
+def test_each_part_is_there_or_not(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "parts")
     tables = markdown(view).split("**")[2::2]
     shown = [
@@ -242,7 +242,7 @@ def test_each_part_is_there_or_not(book: Book, full: Store) -> None:
     assert 5 * sum(map(len, shown)) == len(view.cells())  # nothing is left out, and nothing is empty
 
 
-def test_a_model_that_cannot_be_so_deep_has_its_own_depths(book: Book, full: Store) -> None:
+def test_a_model_that_cannot_be_so_deep_has_its_own_depths(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "oscillation-diff")
     rows = {line.split(" | ")[0].strip("| "): line for line in markdown(view).splitlines() if " to " in line}
     assert len(rows) == 7
@@ -251,14 +251,14 @@ def test_a_model_that_cannot_be_so_deep_has_its_own_depths(book: Book, full: Sto
     assert "–" not in rows["ngcf"] + rows["lightgcn"]
 
 
-def test_one_is_not_written_as_many(book: Book, full: Store) -> None:
+def test_one_is_not_written_as_many(book: Recipes, full: Store) -> None:
     for name in IDS:
         page = Page(views(book, full, name)[0])
         for text in (page.block(""), page.latex()):
             assert re.findall(r"(?<![\d.,])1 [a-z]+s\b", text) == [], name
 
 
-def test_nothing_is_the_best_while_a_row_is_missing(book: Book, full: Store, tmp_path: Path) -> None:
+def test_nothing_is_the_best_while_a_row_is_missing(book: Recipes, full: Store, tmp_path: Path) -> None:
     kept = Store(tmp_path)
     for line in full.lines("table1"):
         if not line["key"].startswith("ml-1m:gcn:paper"):
@@ -273,7 +273,7 @@ def test_nothing_is_the_best_while_a_row_is_missing(book: Book, full: Store, tmp
 
 
 @pytest.mark.parametrize("deviation", [0.0016, 0.2])
-def test_no_error_bar_is_cut_off(book: Book, full: Store, tmp_path: Path, deviation: float) -> None:
+def test_no_error_bar_is_cut_off(book: Recipes, full: Store, tmp_path: Path, deviation: float) -> None:
     spread = Store(tmp_path)
     for line in full.lines("epsilon"):
         shift = deviation * (line["seed"] - 2)
@@ -302,8 +302,8 @@ def test_an_experiment_without_a_chapter_of_its_own_has_a_table(tmp_path: Path) 
         tries=f'title = "Tries"\n{grid}{tried}',
     )
     made.write("paper", "")
-    made.desk.run("all", only="dim=4:seed=0")
-    made.desk.run("mine", only="statistics")
+    made.runner.run("all", only="dim=4:seed=0")
+    made.runner.run("mine", only="statistics")
     (tmp_path / "README.md").write_text("Ours.\n<!-- generated: results -->\n<!-- end: results -->\n")
     found = write(made.book, made.store, "all", tmp_path)
     assert [path.name for path in found.written] == [
@@ -333,7 +333,7 @@ def test_nothing_is_written_where_one_page_cannot_be_made(tmp_path: Path) -> Non
     assert [path.name for path in report.parent.iterdir()] == [report.name]
 
 
-def test_the_report_says_how_much_is_recorded_until_all_is(book: Book, full: Store, tmp_path: Path) -> None:
+def test_the_report_says_how_much_is_recorded_until_all_is(book: Recipes, full: Store, tmp_path: Path) -> None:
     assert recorded_note(views(book, full, "all")) == ""
     cells = sum(len(one.cells) for one in book.experiments.values())
     full_but_one = Store(tmp_path)
@@ -343,7 +343,7 @@ def test_the_report_says_how_much_is_recorded_until_all_is(book: Book, full: Sto
     assert recorded_note(views(book, full_but_one, "all")).startswith(f"{cells - 1:,} of {cells:,} cells are recorded")
 
 
-def test_a_result_of_other_settings_is_missing(book: Book, full: Store, tmp_path: Path) -> None:
+def test_a_result_of_other_settings_is_missing(book: Recipes, full: Store, tmp_path: Path) -> None:
     stale = Store(tmp_path)
     for line in full.lines("loss-curve"):
         stale.append("loss-curve", {**line, "fingerprint": "of other settings"})
@@ -392,7 +392,7 @@ def test_only_what_is_between_the_marks_is_replaced() -> None:
         fill(page.replace("<!-- end: a -->", ""), {"a": "new"}, "a page")
 
 
-def test_the_report_and_the_readme_are_what_the_results_say(book: Book) -> None:
+def test_the_report_and_the_readme_are_what_the_results_say(book: Recipes) -> None:
     """`dgcf reproduce all --render` would change nothing."""
     shown = views(book, Store(PROJECT / "results"), "all")
     report, readme = (PROJECT / REPORT).read_text(), (PROJECT / "README.md").read_text()

@@ -99,7 +99,7 @@ class Until(Watcher):
 def lone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
     """The lines of one process alone."""
     alone = place(tmp_path_factory.mktemp("alone"), many=MANY, same=SAME)
-    assert alone.desk.run("all").missing == {}
+    assert alone.runner.run("all").missing == {}
     return told(alone)
 
 
@@ -119,7 +119,7 @@ def test_together_they_record_every_cell_once_and_as_one_alone(
 
 def test_trials_and_what_they_decide_are_shared_in_one_go(tmp_path: Path) -> None:
     alone, shared = (place(tmp_path / name, tuning=TRIED, table1=TUNED) for name in ("alone", "shared"))
-    assert alone.desk.run("all").missing == {}
+    assert alone.runner.run("all").missing == {}
     finish([shared.start("all") for _ in range(2)])
     assert told(shared) == told(alone)
     for model in ("bpr-mf", "lightgcn"):
@@ -157,7 +157,7 @@ def test_what_another_has_is_passed_over_and_waited_for(tmp_path: Path) -> None:
     keys = [one.key for one in made.book.experiment("many").cells]
     watcher = Until("waiting for them")
     found: list[Any] = []
-    worker = threading.Thread(target=lambda: found.append(made.desk.run("many", watcher=watcher)))
+    worker = threading.Thread(target=lambda: found.append(made.runner.run("many", watcher=watcher)))
     with made.store.claim(cells(made, "dgcf:*seed=0")) as got:
         assert got
         worker.start()
@@ -177,7 +177,7 @@ def test_what_another_has_is_passed_over_and_waited_for(tmp_path: Path) -> None:
 def test_what_is_decided_is_trained_while_other_trials_are_still_tried(tmp_path: Path) -> None:
     made = place(tmp_path, tuning=TRIED, table1=TUNED)
     watcher = Until("waiting for them")
-    worker = threading.Thread(target=lambda: made.desk.run("all", watcher=watcher))
+    worker = threading.Thread(target=lambda: made.runner.run("all", watcher=watcher))
     with made.store.claim(cells(made, "lightgcn", "tuning")):
         worker.start()
         assert watcher.event.wait(60)
@@ -191,22 +191,22 @@ def test_what_is_decided_is_trained_while_other_trials_are_still_tried(tmp_path:
 
 def test_with_a_limit_nobody_is_waited_for_longer(tmp_path: Path) -> None:
     made = place(tmp_path, many=MANY)
-    made.desk.run("many", only="statistics")
+    made.runner.run("many", only="statistics")
     with made.store.claim(cells(made, "dgcf-la")):
-        tally = made.desk.run("many", only="dgcf-la", limit=1.2)
+        tally = made.runner.run("many", only="dgcf-la", limit=1.2)
     assert set(tally.missing.values()) == {"other processes were at work, and there was no time left to wait"}
     assert (tally.done, len(tally.missing)) == ([], 2)
 
 
 def test_what_would_end_too_late_is_passed_over_for_what_is_shorter(tmp_path: Path) -> None:
     made = place(tmp_path, many=MANY)
-    made.desk.run("many", seeds=1)
+    made.runner.run("many", seeds=1)
     path = made.store.path("many")
     lines = made.lines("many")
     for line in lines:
         line["seconds"] = 1000 if line["model"] == "dgcf" else 0.1
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    tally = made.desk.run("many", only="seed=1", limit=100)
+    tally = made.runner.run("many", only="seed=1", limit=100)
     assert tally.missing == {cells(made, "dgcf:paper:*seed=1")[0].key: "there was no time left"}
     assert len(tally.done) == 3
 
@@ -244,8 +244,8 @@ def test_memory_that_others_may_have_taken_spends_no_trial(tmp_path: Path, monke
     monkeypatch.setattr("dgcf.experiments.reproduce.execute.train_seeds", full)
     made = place(tmp_path, tuning=TRIED)
     with made.store.claim(cells(made, "lightgcn", "tuning")):
-        tally = made.desk.run("tuning", only="bpr-mf")
+        tally = made.runner.run("tuning", only="bpr-mf")
     assert set(tally.missing.values()) == {"CUDA out of memory."}
     assert not made.store.path("tuning").exists()
-    assert len(made.desk.run("tuning", only="bpr-mf").done) == 3
+    assert len(made.runner.run("tuning", only="bpr-mf").done) == 3
     assert {line["validation"] for line in made.lines("tuning")} == {None}

@@ -20,10 +20,10 @@ from dgcf.data import load
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
-from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.report.render import Page, views
 from dgcf.experiments.reproduce.results import Store
-from dgcf.experiments.reproduce.runner import Asked, Watcher
+from dgcf.experiments.reproduce.runner import CellFilter, Watcher
 from dgcf.experiments.reproduce.select import decisions, settle
 from dgcf.train import Recipe, resolve
 from tests.conftest import PROJECT
@@ -117,15 +117,15 @@ def test_every_model_has_the_candidates_that_mean_something_for_it(small: Place)
 def test_a_slip_among_trials_is_one_sentence(small: Place, change: tuple[str, str], sentence: str) -> None:
     small.write("tuning", TUNING.replace(*change))
     with pytest.raises(ConfigError, match=sentence):
-        Book.read(small.root / "recipes")
+        Recipes.read(small.root / "recipes")
 
 
 # -- what is decided --------------------------------------------------------------------------------------------------
 
 
 def test_the_winner_of_validation_is_written_and_trained(small: Place) -> None:
-    assert small.desk.run("table1").done == []  # nothing is decided yet
-    tally = small.desk.run("all", seeds=1)
+    assert small.runner.run("table1").done == []  # nothing is decided yet
+    tally = small.runner.run("all", seeds=1)
     assert tally.missing == {}
     assert len(tally.done) == 7 + 2
     for model in ("bpr-mf", "lightgcn"):
@@ -145,7 +145,7 @@ def test_the_winner_of_validation_is_written_and_trained(small: Place) -> None:
 
 
 def test_test_is_never_looked_at(small: Place) -> None:
-    small.desk.run("tuning")
+    small.runner.run("tuning")
     for line in small.lines("tuning"):
         assert {"test", "n_users", "measures"}.isdisjoint(line)
         assert line["validation"]["recall@20"] > 0
@@ -157,7 +157,7 @@ def test_test_is_never_looked_at(small: Place) -> None:
     items = drawn.integers(before.n_items, size=before.n_users, dtype=np.int32)
     after = replaced(other, test=Pairs.from_indices(rows, items, before.n_users, before.n_items))
     assert after.fingerprint != before.fingerprint
-    other.desk.run("tuning")
+    other.runner.run("tuning")
     for one, two in zip(small.lines("tuning"), other.lines("tuning"), strict=True):
         assert (one["key"], one["validation"], one["best_epoch"]) == (two["key"], two["validation"], two["best_epoch"])
     for model in ("bpr-mf", "lightgcn"):
@@ -166,9 +166,9 @@ def test_test_is_never_looked_at(small: Place) -> None:
 
 def test_the_mean_over_the_seeds_decides_the_best(tmp_path: Path) -> None:
     made = place(tmp_path, tuning=f'title = "T"\n{BEST}')
-    made.desk.run("tuning", seeds=1)
+    made.runner.run("tuning", seeds=1)
     assert not (tmp_path / "recipes" / "small").exists()  # two of four trials say nothing yet
-    made.desk.run("tuning")
+    made.runner.run("tuning")
     means: dict[int, float] = {}
     for line in made.lines("tuning"):
         means[line["varied"]["layers"]] = means.get(line["varied"]["layers"], 0) + line["validation"]["recall@20"] / 2
@@ -178,13 +178,13 @@ def test_the_mean_over_the_seeds_decides_the_best(tmp_path: Path) -> None:
     assert f"mean validation recall@20 {max(means.values()):.6f} at epoch " in text
     assert "seed 0, 1." in text
     made.write("best", 'title = "B"\n[[grid]]\ndata = ["small"]\nmodels = ["dgcf"]\nsettings = ["best"]\n')
-    assert made.desk.run("best", seeds=1).missing == {}
+    assert made.runner.run("best", seeds=1).missing == {}
 
 
 def test_nothing_is_tried_twice_and_a_lost_file_comes_back(small: Place) -> None:
-    first = small.desk.run("tuning", only="bpr-mf")
+    first = small.runner.run("tuning", only="bpr-mf")
     assert [path.name for path in (small.root / "recipes" / "small").iterdir()] == ["bpr-mf.toml"]
-    again = small.desk.run("tuning")
+    again = small.runner.run("tuning")
     assert again.known == first.done
     assert len(again.done) == 4
     stamps = {path: path.stat().st_mtime_ns for path in (small.root / "recipes" / "small").iterdir()}
@@ -192,7 +192,7 @@ def test_nothing_is_tried_twice_and_a_lost_file_comes_back(small: Place) -> None
     text = lost.read_text()
     lost.unlink()
     notes = Notes()
-    assert small.desk.run("tuning", watcher=notes).done == []
+    assert small.runner.run("tuning", watcher=notes).done == []
     assert notes.told == [f"{lost} is written."]
     assert lost.read_text() == text
     kept = small.root / "recipes" / "small" / "lightgcn.toml"
@@ -202,16 +202,16 @@ def test_nothing_is_tried_twice_and_a_lost_file_comes_back(small: Place) -> None
 def test_a_trial_takes_the_validation_of_the_same_training(small: Place) -> None:
     text = f'title = "P"\n[[grid]]\ndata = ["small"]\nmodels = ["lightgcn"]\nsettings = ["paper"]\nset = {{ {LOOP} }}\n'
     small.write("table1", text)
-    small.desk.run("table1", seeds=1)
+    small.runner.run("table1", seeds=1)
     (trained,) = small.lines("table1")
-    tally = small.desk.run("tuning", only="lightgcn")
+    tally = small.runner.run("tuning", only="lightgcn")
     (known,) = tally.taken_over
     (line,) = (line for line in small.lines("tuning") if line["key"] == known)
     assert line["validation"] == trained["validation"]
     assert set(line) == {*small.lines("tuning")[-1]}
     small.store.path("table1").unlink()
     small.store.path("tuning").unlink()
-    small.desk.run("tuning", only="lightgcn")
+    small.runner.run("tuning", only="lightgcn")
     (anew,) = (line for line in small.lines("tuning") if line["key"] == known)
     for name in ("validation", "best_epoch", "epochs", "reason", "fingerprint", "settings"):
         assert anew[name] == line[name]
@@ -221,17 +221,17 @@ def test_what_cannot_be_trained_is_spent_and_never_wins(tmp_path: Path) -> None:
     diverges = "{ layers = 60, learning_rate = 10.0 }"
     text = 'title = "T"' + trial_grid('["dgcf-chp"]', QUICK, f"[{diverges}, {{ layers = 1 }}]")
     made = place(tmp_path, tuning=text)
-    tally = made.desk.run("tuning")
+    tally = made.runner.run("tuning")
     assert (len(tally.done), tally.missing) == (2, {})
     failed, trained = made.lines("tuning")
     assert (failed["validation"], trained["varied"]["layers"]) == (None, 1)
     assert "is not finite in epoch" in failed["reason"]
     assert recipe_of(made, "small/dgcf-chp.toml")["layers"] == 1
-    assert made.desk.run("tuning").done == []
+    assert made.runner.run("tuning").done == []
     made.write("tuning", text.replace(", { layers = 1 }", ""))
     (tmp_path / "recipes" / "small" / "dgcf-chp.toml").unlink()
     notes = Notes()
-    made.desk.run("tuning", watcher=notes)
+    made.runner.run("tuning", watcher=notes)
     (sentence,) = notes.told
     assert sentence.startswith("no candidate for small/dgcf-chp.toml could be trained")
     assert not (tmp_path / "recipes" / "small" / "dgcf-chp.toml").exists()
@@ -242,7 +242,7 @@ def test_without_validation_nothing_can_be_decided(small: Place) -> None:
     nothing = np.array([], dtype=np.int32)
     replaced(small, validation=Pairs.from_indices(nothing, nothing, before.n_users, before.n_items))
     with pytest.raises(ConfigError, match="decides on validation, and small has none"):
-        small.desk.run("tuning")
+        small.runner.run("tuning")
 
 
 # -- a dataset without validation -------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_a_dataset_without_validation_takes_settings_and_epochs(small: Place) ->
     about = f'title = "W"\nknown = "planted"\nfamily = "whole"\nseeds = 1\nfingerprints = ["{whole.fingerprint}"]\n'
     path.write_text(path.read_text() + f'[whole]\n{about}settings_of = "small"\n')
     small.write("table1", FIRST.replace('"small"', '"small", "whole"'))
-    assert small.desk.run("all", only="bpr-mf", seeds=1).missing == {}
+    assert small.runner.run("all", only="bpr-mf", seeds=1).missing == {}
     found, fixed = recipe_of(small, "small/bpr-mf.toml"), recipe_of(small, "whole/bpr-mf.toml")
     best, trained, without = (
         next(line for line in lines if line["data"]["name"] == name and line["settings"]["learning_rate"] == 0.05)
@@ -272,10 +272,10 @@ def test_a_dataset_without_validation_takes_settings_and_epochs(small: Place) ->
     assert "without validation" in (small.root / "recipes" / "whole" / "bpr-mf.toml").read_text()
     path.write_text(path.read_text().replace('settings_of = "small"', 'settings_of = "smal"'))
     with pytest.raises(ConfigError, match="did you mean 'small'"):
-        Book.read(small.root / "recipes")
+        Recipes.read(small.root / "recipes")
     path.write_text(path.read_text().replace('settings_of = "smal"', 'settings_of = "whole"'))
     with pytest.raises(ConfigError, match="takes its own settings"):
-        Book.read(small.root / "recipes")
+        Recipes.read(small.root / "recipes")
 
 
 @pytest.mark.parametrize("used", [("small", "whole"), ("whole",), ()])
@@ -287,12 +287,12 @@ def test_a_file_says_which_cells_use_it(tmp_path: Path, used: tuple[str, ...]) -
     path.write_text(f'{about}validation_of = "planted"\n{whole}settings_of = "small"\n')
     if used:
         made.write("table1", FIRST.replace('"bpr-mf", ', "").replace('["small"]', json.dumps(used)))
-    made.desk.run("tuning")
+    made.runner.run("tuning")
     by, *_, only = (
         (tmp_path / "recipes" / "small" / "lightgcn.toml").read_text().splitlines()[2].split(": dgcf reproduce ")
     )
     name, _, pattern = only.partition(" --only ")
-    (first, *_) = Asked(name, shlex.split(pattern)[0]).cells(made.book)
+    (first, *_) = CellFilter(name, shlex.split(pattern)[0]).cells(made.book)
     assert first.source.name == (used or ("small",))[0]
     assert (
         by
@@ -326,7 +326,7 @@ def test_tuning_needs_nothing_but_numpy_scipy_torch_and_safetensors(small: Place
 
 def test_the_page_says_what_was_tried_and_what_won(small: Place) -> None:
     small.write("paper", "")
-    small.desk.run("tuning", only="bpr-mf")
+    small.runner.run("tuning", only="bpr-mf")
     (view,) = views(small.book, small.store, "tuning")
     text = Page(view).block("")
     rows = [
@@ -351,7 +351,7 @@ def test_the_page_says_what_was_tried_and_what_won(small: Place) -> None:
 
 def test_the_recipes_are_what_the_recorded_trials_decide(tmp_path: Path) -> None:
     """Those that are decided, written anew, are the same files."""
-    book, store = Book.read(PROJECT / "recipes"), Store(PROJECT / "results")
+    book, store = Recipes.read(PROJECT / "recipes"), Store(PROJECT / "results")
     trials, index = book.experiment("tuning").trials, store.index(["tuning"])
     decided = [one for one in decisions(trials, index) if one.winner]
     for path in settle(replace(book, recipes=tmp_path), trials, index, lambda _: None):
@@ -363,9 +363,9 @@ def test_the_recipes_are_what_the_recorded_trials_decide(tmp_path: Path) -> None
 
 
 def test_what_the_recipes_name_is_there() -> None:
-    book, named = Book.read(PROJECT / "recipes"), 0
+    book, named = Recipes.read(PROJECT / "recipes"), 0
     for path in (PROJECT / "recipes").glob("*/*.toml"):
         for name, pattern in re.findall(r"^# .*: dgcf reproduce (\S+) --only '(.*)'$", path.read_text(), re.MULTILINE):
-            assert Asked(name, pattern).cells(book), path
+            assert CellFilter(name, pattern).cells(book), path
             named += 1
     assert named >= 3

@@ -13,9 +13,9 @@ from dgcf.errors import ConfigError, StoppedError
 from dgcf.experiments.reproduce import IDS
 
 if TYPE_CHECKING:
-    from dgcf.experiments.reproduce.recipe import Book
+    from dgcf.experiments.reproduce.recipe import Recipes
     from dgcf.experiments.reproduce.results import Store
-    from dgcf.experiments.reproduce.runner import Asked, Tally, Watcher
+    from dgcf.experiments.reproduce.runner import CellFilter, Tally, Watcher
 
 LISTED = 20
 """How many missing cells are named on the screen before the rest is counted."""
@@ -69,16 +69,16 @@ def reproduce(
 
     Example: `dgcf reproduce all --render`
     """
-    from dgcf.experiments.reproduce.recipe import Book  # here: torch takes seconds to import
+    from dgcf.experiments.reproduce.recipe import Recipes  # here: torch takes seconds to import
     from dgcf.experiments.reproduce.results import Store
-    from dgcf.experiments.reproduce.runner import Asked
+    from dgcf.experiments.reproduce.runner import CellFilter
 
     _refuse_together(render, {"--seeds": seeds, "--only": only, "--prepare": prepare})
     if data_home is not None:
         _look_for_data_in(data_home)
-    book, store = Book.read(project / "recipes", "name that with --project"), Store(project / "results")
+    book, store = Recipes.read(project / "recipes", "name that with --project"), Store(project / "results")
     if prepare is not None:
-        _prepare(book, Asked(experiment, only, seeds), prepare, as_json)
+        _prepare(book, CellFilter(experiment, only, seeds), prepare, as_json)
     elif render:
         _render(book, store, experiment, project, as_json)
     else:
@@ -99,7 +99,7 @@ def _look_for_data_in(folder: Path) -> None:
     os.environ["DGCF_DATA_HOME"] = str(folder)
 
 
-def _prepare(book: Book, asked: Asked, folder: Path, as_json: bool) -> None:
+def _prepare(book: Recipes, asked: CellFilter, folder: Path, as_json: bool) -> None:
     from dgcf.experiments.reproduce.runner import prepare
 
     written = [str(path) for path in prepare(book, asked, folder, notify)]
@@ -107,12 +107,12 @@ def _prepare(book: Book, asked: Asked, folder: Path, as_json: bool) -> None:
 
 
 def _run(
-    book: Book, store: Store, experiment: str, device: str, seeds: int | None, only: str | None, as_json: bool
+    book: Recipes, store: Store, experiment: str, device: str, seeds: int | None, only: str | None, as_json: bool
 ) -> None:
-    from dgcf.experiments.reproduce.runner import Desk
+    from dgcf.experiments.reproduce.runner import Runner
 
     try:
-        tally = Desk(book, store, device=device).run(experiment, seeds=seeds, only=only, watcher=_watcher())
+        tally = Runner(book, store, device=device).run(experiment, seeds=seeds, only=only, watcher=_watcher())
     except KeyboardInterrupt:
         raise StoppedError(
             f"stopped; what is finished is kept in {store.folder}. The same command goes on from there."
@@ -143,7 +143,7 @@ def _tell_missing(missing: Mapping[str, str]) -> None:
         notify(f"… and {len(missing) - LISTED:,} more; --json names all.")
 
 
-def _render(book: Book, store: Store, experiment: str, project: Path, as_json: bool) -> None:
+def _render(book: Recipes, store: Store, experiment: str, project: Path, as_json: bool) -> None:
     from dgcf.experiments.reproduce.report.pages import write
 
     found = write(book, store, experiment, project)

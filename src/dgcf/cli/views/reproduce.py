@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from dgcf.cli.terminal import notify, progress
-from dgcf.experiments.reproduce.runner import Watcher, told
+from dgcf.experiments.reproduce.runner import Watcher, describe
 
 
 class Lines(Watcher):
@@ -20,10 +20,10 @@ class Lines(Watcher):
         notify(text)
 
     def finished(self, line: Mapping[str, Any]) -> None:
-        notify(told(line))
+        notify(describe(line))
 
     def taken_over(self, line: Mapping[str, Any], origin: str) -> None:
-        notify(told(line, origin))
+        notify(describe(line, origin))
 
 
 class Bar(Lines):

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.errors import DgcfError
-from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.results import Store
-from dgcf.experiments.reproduce.runner import Desk, Watcher, told
+from dgcf.experiments.reproduce.runner import Runner, Watcher, describe
 
 
 class Lines(Watcher):
@@ -28,10 +28,10 @@ class Lines(Watcher):
         print(text, file=sys.stderr, flush=True)
 
     def finished(self, line: Mapping[str, Any]) -> None:
-        self.note(told(line))
+        self.note(describe(line))
 
     def taken_over(self, line: Mapping[str, Any], origin: str) -> None:
-        self.note(told(line, origin))
+        self.note(describe(line, origin))
 
 
 def main(words: list[str] | None = None) -> int:
@@ -47,8 +47,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--limit-seconds", type=float, help="begin nothing that would probably end later")
     given = parser.parse_args(words)
     try:
-        desk = Desk(Book.read(given.recipes), Store(given.results), given.data, given.device)
-        tally = desk.run(
+        runner = Runner(Recipes.read(given.recipes), Store(given.results), given.data, given.device)
+        tally = runner.run(
             given.experiment, seeds=given.seeds, only=given.only, limit=given.limit_seconds, watcher=Lines()
         )
     except DgcfError as problem:

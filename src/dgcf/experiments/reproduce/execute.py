@@ -26,7 +26,7 @@ COMPUTED: Mapping[str, Callable[[Cell, Dataset], dict[str, Any]]] = {
 }
 
 
-class Maker:
+class Executor:
     """Makes the lines of cells, and keeps the values of single users."""
 
     def __init__(self, store: Store, prepared: Path | None, device: str) -> None:

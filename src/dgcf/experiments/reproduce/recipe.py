@@ -121,7 +121,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Book:
+class Recipes:
     """All experiments of a folder of recipes."""
 
     recipes: Path
@@ -129,7 +129,7 @@ class Book:
     experiments: Mapping[str, Experiment]
 
     @classmethod
-    def read(cls, recipes: Path, elsewhere: str = "name its recipes with --recipes") -> Book:
+    def read(cls, recipes: Path, elsewhere: str = "name its recipes with --recipes") -> Recipes:
         """Every recipe, checked: a slip in any of them is found before anything is trained.
 
         ``elsewhere`` is what a person can do who is not in the project's folder.

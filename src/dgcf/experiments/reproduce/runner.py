@@ -16,10 +16,10 @@ import torch
 
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.experiments.reproduce.datasets import Source, obtain
-from dgcf.experiments.reproduce.execute import COMPUTED, Maker, naming
+from dgcf.experiments.reproduce.execute import COMPUTED, Executor, naming
 from dgcf.experiments.reproduce.machine import estimate, hardware
 from dgcf.experiments.reproduce.measures import METRICS
-from dgcf.experiments.reproduce.recipe import Book, Cell
+from dgcf.experiments.reproduce.recipe import Cell, Recipes
 from dgcf.experiments.reproduce.results import Index, Line, Store, together
 from dgcf.experiments.reproduce.select import settle
 from dgcf.train import DivergedError, groups, pick_device
@@ -72,10 +72,10 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Desk:
+class Runner:
     """Where the work is done: the recipes, the results, the prepared datasets if they are not made from files."""
 
-    book: Book
+    book: Recipes
     store: Store
     prepared: Path | None = None
     device: str = "auto"
@@ -97,7 +97,7 @@ class Desk:
         """
         pick_device(self.device)
         heard = watcher or Watcher()
-        asked = Asked(name, only, seeds)
+        asked = CellFilter(name, only, seeds)
         asked.refuse_nothing(self.book)
         work = _Work(self, asked, heard, limit)
         try:
@@ -107,14 +107,14 @@ class Desk:
 
 
 @dataclass(frozen=True)
-class Asked:
+class CellFilter:
     """Which cells a person asks for: of one experiment or of ``all``, those that match, the first so many seeds."""
 
     name: str
     only: str | None = None
     seeds: int | None = None
 
-    def cells(self, book: Book) -> list[Cell]:
+    def cells(self, book: Recipes) -> list[Cell]:
         """Them; an experiment may have none."""
         return [cell for one in book.chosen(self.name) for cell in one.wanted(self.only, self.seeds)]
 
@@ -122,7 +122,7 @@ class Asked:
         """A cell's key, after its experiment where there are several, which may use the same keys."""
         return f"{cell.experiment} {cell.key}" if self.name == "all" else cell.key
 
-    def refuse_nothing(self, book: Book) -> None:
+    def refuse_nothing(self, book: Recipes) -> None:
         """Something is asked for, or a sentence says why not."""
         if self.seeds is not None and self.seeds < 1:
             raise ConfigError(f"seeds is {self.seeds}, expected a whole number from 1 on.")
@@ -146,11 +146,11 @@ class Asked:
 class _Work:
     """One sitting: rounds over what is not recorded, past what other processes are at."""
 
-    def __init__(self, desk: Desk, asked: Asked, watcher: Watcher, limit: float | None) -> None:
-        self.desk, self.asked, self.watcher, self.limit = desk, asked, watcher, limit
+    def __init__(self, runner: Runner, asked: CellFilter, watcher: Watcher, limit: float | None) -> None:
+        self.runner, self.asked, self.watcher, self.limit = runner, asked, watcher, limit
         self.began = time.monotonic()
         self.longest = 0.0
-        self.maker = Maker(desk.store, desk.prepared, desk.device)
+        self.executor = Executor(runner.store, runner.prepared, runner.device)
         self.index = Index()
         self.left: dict[Name, Cell] = {}  # what may still be done: not recorded, not blocked, not given up
         self.done: set[Name] = set()
@@ -180,8 +180,8 @@ class _Work:
 
     def _plan(self) -> None:
         """What the recipes as they are now leave to be done."""
-        cells = [cell for cell in self.asked.cells(self.desk.book) if not cell.blocked]
-        self.index = self.desk.store.index(self.desk.book.experiments)
+        cells = [cell for cell in self.asked.cells(self.runner.book) if not cell.blocked]
+        self.index = self.runner.store.index(self.runner.book.experiments)
         missing = [cell for cell in cells if self.index.find(cell) is None]
         self.left = {_id(cell): cell for cell in missing if _id(cell) not in self.given_up}
         self.watcher.ended()
@@ -189,15 +189,15 @@ class _Work:
 
     def _decide(self, trials: Sequence[Cell]) -> bool:
         """Write the settings that trials have decided; whether the recipes are others now, whoever wrote them."""
-        settle(self.desk.book, trials, self.index, self._note_once)
-        book = Book.read(self.desk.book.recipes)
-        changed = book != self.desk.book
-        self.desk = replace(self.desk, book=book)
+        settle(self.runner.book, trials, self.index, self._note_once)
+        book = Recipes.read(self.runner.book.recipes)
+        changed = book != self.runner.book
+        self.runner = replace(self.runner, book=book)
         return changed
 
     def _tally(self) -> Tally:
         tally = Tally()
-        for cell in self.asked.cells(self.desk.book):
+        for cell in self.asked.cells(self.runner.book):
             called = self.asked.called(cell)
             if _id(cell) in self.done:
                 tally.done.append(called)
@@ -222,14 +222,14 @@ class _Work:
         for cell in self.left.values():
             if cell.kind in kinds:
                 alike.setdefault((cell.kind, together(cell)), []).append(cell)
-        at_once = [group for cells in alike.values() for group in _groups(cells, self.desk.device)]
+        at_once = [group for cells in alike.values() for group in _groups(cells, self.runner.device)]
         return [cell for group in at_once for cell in self._share(group)]
 
     def _share(self, group: Sequence[Cell]) -> list[Cell]:
         """Do of a group what no other process is at; the rest is given back."""
         if not (wanted := self._not_recorded(group)):
             return []
-        with self.desk.store.claim(wanted) as got:
+        with self.runner.store.claim(wanted) as got:
             if got:
                 self._look()
             cells = [cell for cell in self._not_recorded(got) if not self._take_over(cell)]
@@ -241,7 +241,7 @@ class _Work:
 
     def _look(self) -> None:
         """See what other processes have recorded."""
-        self.index = self.desk.store.index(self.desk.book.experiments)
+        self.index = self.runner.store.index(self.runner.book.experiments)
         for name, cell in list(self.left.items()):
             if line := self.index.find(cell):
                 del self.left[name]
@@ -284,20 +284,20 @@ class _Work:
             return False
         expected = 0.0
         if cells:
-            known = estimate(cells, self.index.lines(), hardware(self.desk.device))
+            known = estimate(cells, self.index.lines(), hardware(self.runner.device))
             expected = self.longest if known is None else known
         return time.monotonic() - self.began + 1.1 * expected > self.limit
 
     def _begin(self, cells: Sequence[Cell]) -> None:
         began = time.monotonic()
         try:
-            for cell, line in self.maker.lines(cells, self.desk.book.measures):
+            for cell, line in self.executor.lines(cells, self.runner.book.measures):
                 self._finish(cell, line)
             self._give_up(cells, "what it compares is not trained, or the values of its users are not here")
         except (DivergedError, torch.cuda.OutOfMemoryError) as problem:
             why = str(problem).splitlines()[0]
             self.watcher.note(f"{cells[0].key} was given up: {why}")
-            crowded = isinstance(problem, torch.cuda.OutOfMemoryError) and self.desk.store.others(cells)
+            crowded = isinstance(problem, torch.cuda.OutOfMemoryError) and self.runner.store.others(cells)
             if cells[0].kind == "trial" and not crowded:
                 self._spend(self._not_recorded(cells), why, time.monotonic() - began)
             self._give_up(cells, why)
@@ -309,7 +309,7 @@ class _Work:
         Not so where other processes may have taken the memory that it needs.
         """
         for cell in cells:
-            self._finish(cell, self.maker.failed(cell, why, seconds / len(cells)))
+            self._finish(cell, self.executor.failed(cell, why, seconds / len(cells)))
 
     def _give_up(self, cells: Iterable[Cell], why: str) -> None:
         """What is not recorded of these stays missing."""
@@ -323,7 +323,7 @@ class _Work:
         self.watcher.finished(line)
 
     def _record(self, cell: Cell, line: Line) -> None:
-        self.desk.store.append(cell.experiment, line)
+        self.runner.store.append(cell.experiment, line)
         self.index.add(line)
         del self.left[_id(cell)]
 
@@ -341,7 +341,7 @@ def _id(cell: Cell) -> Name:
     return cell.experiment, cell.key
 
 
-def told(line: Mapping[str, Any], origin: str = "") -> str:
+def describe(line: Mapping[str, Any], origin: str = "") -> str:
     """A recorded cell in one line; one that was taken over from the experiment ``origin`` took no time."""
     words = [f"{line['experiment']} {line['key']}"]
     if line["kind"] == "trained":
@@ -353,7 +353,7 @@ def told(line: Mapping[str, Any], origin: str = "") -> str:
     return "  ".join([*words, f"taken over from {origin}" if origin else f"{line['seconds']:.1f} s"])
 
 
-def prepare(book: Book, asked: Asked, folder: Path, notify: Callable[[str], None]) -> list[Path]:
+def prepare(book: Recipes, asked: CellFilter, folder: Path, notify: Callable[[str], None]) -> list[Path]:
     """Write every dataset that the cells need into ``folder``, for a machine that cannot read the files."""
     written = []
     for source, variant in _needed(book, asked):
@@ -367,7 +367,7 @@ def prepare(book: Book, asked: Asked, folder: Path, notify: Callable[[str], None
     return written
 
 
-def _needed(book: Book, asked: Asked) -> list[tuple[Source, int]]:
+def _needed(book: Recipes, asked: CellFilter) -> list[tuple[Source, int]]:
     asked.refuse_nothing(book)
     cells = [cell for cell in asked.cells(book) if cell.kind != "comparison"]
     found = {(cell.source.name, cell.source.variant(cell.seed or 0)): cell.source for cell in cells}

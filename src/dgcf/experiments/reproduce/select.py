@@ -13,7 +13,7 @@ from typing import Any
 from dgcf.errors import ArtifactError
 from dgcf.experiments.best import write_settings
 from dgcf.experiments.reproduce.datasets import Source
-from dgcf.experiments.reproduce.recipe import Book, Cell, decided_file
+from dgcf.experiments.reproduce.recipe import Cell, Recipes, decided_file
 from dgcf.experiments.reproduce.results import Index, Line
 from dgcf.train import Recipe, resolve
 
@@ -94,7 +94,7 @@ def _decision(file: str, tried: Sequence[Sequence[Cell]], index: Index) -> Decis
     return Decision(file, first.settings, first.source, candidates)
 
 
-def settle(book: Book, cells: Iterable[Cell], index: Index, note: Callable[[str], None]) -> list[Path]:
+def settle(book: Recipes, cells: Iterable[Cell], index: Index, note: Callable[[str], None]) -> list[Path]:
     """Write what is decided by now, and leave what stands there already; the files that changed."""
     written = []
     for decision in decisions(cells, index):
@@ -108,7 +108,7 @@ def settle(book: Book, cells: Iterable[Cell], index: Index, note: Callable[[str]
     return written
 
 
-def _files(decision: Decision, book: Book) -> Iterator[tuple[str, Recipe, list[str]]]:
+def _files(decision: Decision, book: Recipes) -> Iterator[tuple[str, Recipe, list[str]]]:
     """The dataset's own file, and one for each dataset that takes its settings from there."""
     winner = decision.winner
     if winner is None:
@@ -122,7 +122,7 @@ def _files(decision: Decision, book: Book) -> Iterator[tuple[str, Recipe, list[s
         yield file, fixed, [*told, _use(book, source, decision, recipe)]
 
 
-def _followers(book: Book, source: Source) -> list[Source]:
+def _followers(book: Recipes, source: Source) -> list[Source]:
     """The datasets that take their settings from the trials on this one."""
     return [one for one in book.sources.values() if one.settings_of == source.name]
 
@@ -150,7 +150,7 @@ def _found(decision: Decision, winner: Candidate) -> list[str]:
     ]
 
 
-def _use(book: Book, source: Source, decision: Decision, recipe: Recipe) -> str:
+def _use(book: Recipes, source: Source, decision: Decision, recipe: Recipe) -> str:
     """How to use the file; a dataset that is split or carved here is known to the reproduction alone.
 
     A carved one has perhaps no cells of its own, but those of the dataset that it was carved out of.

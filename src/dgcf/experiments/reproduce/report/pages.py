@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.report.readme import SHOWN, readme_block
 from dgcf.experiments.reproduce.report.render import Page, fill, recorded_note, views
 from dgcf.experiments.reproduce.results import Store
@@ -23,7 +23,7 @@ class Rendered:
     missing: dict[str, dict[str, str]]
 
 
-def write(book: Book, store: Store, name: str, project: Path) -> Rendered:
+def write(book: Recipes, store: Store, name: str, project: Path) -> Rendered:
     """Draw one experiment, or with ``all`` every one; then the generated parts of the pages that are there.
 
     Nothing is written before all of it is made.

@@ -16,7 +16,7 @@ from dgcf.config import read_toml
 from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.chart import refuse_without_matplotlib
 from dgcf.experiments.report import latex_table, latex_text, markdown_table, markdown_text
-from dgcf.experiments.reproduce.recipe import Book
+from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.report import figures, tables
 from dgcf.experiments.reproduce.report.view import Chapter, View, counted
 from dgcf.experiments.reproduce.results import Store
@@ -46,7 +46,7 @@ NAMED = 6
 """How many groups of missing cells a page names before it counts the rest."""
 
 
-def views(book: Book, store: Store, name: str) -> list[View]:
+def views(book: Recipes, store: Store, name: str) -> list[View]:
     """The experiments asked for, with all that is recorded of them."""
     paper = read_toml(book.recipes / "reproduce" / "paper.toml")
     index = store.index(book.experiments)
