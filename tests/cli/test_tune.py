@@ -56,7 +56,7 @@ def test_what_tune_finds_train_takes(data: Path, tmp_path: Path, monkeypatch: py
     assert sum(found["importance"].values()) == pytest.approx(1)
 
     shown = invoke(*words)
-    assert "going on: 6 trials of 6 are done." in shown.stderr
+    assert "trials: 6 recorded, 0 to run" in shown.stderr
     assert f"{found['best']['value']:.4f}" in shown.stdout
     command = f"dgcf train {data} --config {found['config']}"
     assert f"train: {command}" in " ".join(shown.stdout.split())

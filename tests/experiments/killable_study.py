@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from dgcf.data.dataset import Dataset
+from dgcf.experiments.progress import Progress
 from dgcf.experiments.search import Search, search_for
-from dgcf.experiments.tune import Watcher, tune
+from dgcf.experiments.tune import tune
 from dgcf.train import EpochReport
 
 SETTINGS = {"batch_size": 128, "epochs": 20, "min_epochs": 4, "evaluate_every": 2, "patience": 3}
@@ -29,13 +30,13 @@ def small_search(dataset: Dataset, out: Path) -> Search:
     return search_for(dataset, "bpr-mf", preset="plain", settings=SETTINGS, seed=3, out=out)
 
 
-class Loud(Watcher):
+class Loud(Progress):
     """Says when the first trial is about to begin, and when an epoch is done."""
 
-    def began(self, done: int, wanted: int | None) -> None:
+    def started(self, done: int, total: int | None) -> None:
         print(f"ready {os.getpid()}", flush=True)
 
-    def epoch_ended(self, trial: int, report: EpochReport) -> None:
+    def epoch_ended(self, job: str, report: EpochReport) -> None:
         print("epoch", flush=True)
 
 
@@ -65,7 +66,7 @@ def main(data: str, trials: str, folder: str, how: str = "") -> None:
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:
-            tune(search, trials=int(trials), device="cpu", save_every=0.02, watcher=Loud())
+            tune(search, trials=int(trials), device="cpu", save_every=0.02, progress=Loud())
             os._exit(0)
         print(f"ended {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
 

@@ -24,9 +24,10 @@ from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.validation import validator
+from dgcf.experiments.progress import Progress
 from dgcf.experiments.search import search_for
 from dgcf.experiments.study import Row
-from dgcf.experiments.tune import Tuned, Watcher, tune
+from dgcf.experiments.tune import Tuned, tune
 from dgcf.random import permutation, uniform
 from dgcf.train import EpochReport, resolve, train
 from tests.experiments.killable_study import SETTINGS, small_search
@@ -131,35 +132,35 @@ def test_a_finished_study_is_only_told_again_and_a_longer_one_goes_on(
         assert outcome(found.rows) == outcome(whole.rows)[:trials]
 
 
-class Stop(Watcher):
+class Stop(Progress):
     """Ctrl-C in the middle of a trial."""
 
     def __init__(self, trial: int, epoch: int) -> None:
-        self.at = trial, epoch
+        self.at = f"trial {trial}", epoch
 
-    def epoch_ended(self, trial: int, report: EpochReport) -> None:
-        if (trial, report.epoch) == self.at:
+    def epoch_ended(self, job: str, report: EpochReport) -> None:
+        if (job, report.epoch) == self.at:
             raise KeyboardInterrupt
 
 
-class Heard(Watcher):
+class Heard(Progress):
     """Keeps which epochs were trained."""
 
     def __init__(self) -> None:
-        self.epochs: list[tuple[int, int]] = []
+        self.epochs: list[tuple[str, int]] = []
 
-    def epoch_ended(self, trial: int, report: EpochReport) -> None:
-        self.epochs.append((trial, report.epoch))
+    def epoch_ended(self, job: str, report: EpochReport) -> None:
+        self.epochs.append((job, report.epoch))
 
 
 def test_an_interrupted_trial_goes_on_from_its_checkpoint(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
     search = small_search(dataset, tmp_path / "study")
     with pytest.raises(KeyboardInterrupt):
-        tune(search, trials=5, device="cpu", save_every=0, watcher=Stop(2, 9))
+        tune(search, trials=5, device="cpu", save_every=0, progress=Stop(2, 9))
     heard = Heard()
-    found = tune(search, trials=5, device="cpu", watcher=heard)
+    found = tune(search, trials=5, device="cpu", progress=heard)
     assert outcome(found.rows) == outcome(whole.rows)[:5]
-    assert heard.epochs[0] == (2, 9), "epoch 9 was not yet saved, the eight before it were"
+    assert heard.epochs[0] == ("trial 2", 9), "epoch 9 was not yet saved, the eight before it were"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
@@ -322,14 +323,14 @@ def test_settings_that_cannot_be_trained_are_the_worst_trials(dataset: Dataset, 
     assert len(found.rows) == 8
 
 
-class Shrinking(Watcher):
+class Shrinking(Progress):
     """Takes the memory away after the first trial, and gives it back after the second."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.monkeypatch = monkeypatch
 
-    def trial_ended(self, row: Row, best: Row | None) -> None:
-        free = 1000 if row.trial == 0 else 10**12
+    def job_ended(self, text: str = "", best: str = "") -> None:
+        free = 1000 if text.startswith("trial 0:") else 10**12
         self.monkeypatch.setattr(memory, "available_memory", lambda: free)
 
 
@@ -341,7 +342,7 @@ def test_what_does_not_fit_into_memory_fails_with_its_reason(
         patch.setattr(memory, "available_memory", lambda: 1000)
         with pytest.raises(ConfigError, match="model ease needs about"):  # the first already: nothing is searched
             tune(search, trials=3, device="cpu")
-    found = tune(search, trials=3, device="cpu", watcher=Shrinking(monkeypatch))
+    found = tune(search, trials=3, device="cpu", progress=Shrinking(monkeypatch))
     assert [row.state for row in found.rows] == ["complete", "failed", "complete"]
     assert "model ease needs about" in (found.rows[1].reason or "")
 

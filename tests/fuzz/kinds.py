@@ -21,8 +21,9 @@ from dgcf.data import Dataset, Pairs, Vocabulary
 from dgcf.data.synthetic import planted
 from dgcf.errors import DgcfError
 from dgcf.evaluate.validation import validator
+from dgcf.experiments.progress import Progress
 from dgcf.experiments.search import Search, search_for
-from dgcf.experiments.tune import Watcher, tune
+from dgcf.experiments.tune import tune
 from dgcf.recommend import Recommender
 from dgcf.stored import chain_line, file_entry, seal
 from dgcf.train import Observer, Run, resolve, train
@@ -255,11 +256,11 @@ def make_runs(base: Path) -> list[Kind]:
 TRIALS = 3
 
 
-class StopTrial(Watcher):
+class StopTrial(Progress):
     """Ends tuning as Ctrl-C does, in the last trial."""
 
-    def epoch_ended(self, trial: int, report: EpochReport) -> None:
-        if trial == TRIALS - 1 and report.epoch == 2:
+    def epoch_ended(self, job: str, report: EpochReport) -> None:
+        if job == f"trial {TRIALS - 1}" and report.epoch == 2:
             raise KeyboardInterrupt
 
 
@@ -301,9 +302,9 @@ def make_studies(base: Path) -> list[Kind]:
     films = planted(n_users=24, n_items=20)
     studies = []
     for name in ("whole-0", "whole-1", "stopped-0", "stopped-1"):
-        watcher = StopTrial() if name.startswith("stopped") else None
+        progress = StopTrial() if name.startswith("stopped") else None
         with contextlib.suppress(KeyboardInterrupt):
-            tune(search_at(films, base / name), trials=TRIALS, device="cpu", save_every=0, watcher=watcher)
+            tune(search_at(films, base / name), trials=TRIALS, device="cpu", save_every=0, progress=progress)
         studies.append(base / name)
     return [Kind("study", studies, partial(use_study, films), reseal_study)]
 

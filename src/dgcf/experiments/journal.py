@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
 
+from dgcf.experiments.jobs import append_line
 from dgcf.files import atomic_file
 from dgcf.stored import Chain, InvalidFileError, NonNegativeInt, chain_line, open_member, read_chain
 
@@ -85,10 +86,7 @@ class Journal:
         """Add an event behind the last whole line; when this returns, it is on the disk."""
         line, check = chain_line(event, self._read.check)
         with open_member(self.path, "ab") as file:
-            file.truncate(self._read.end)  # what a killed process left of a line
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+            append_line(file, self._read.end, line.encode())
         self._read = Chain([], check, self._read.end + len(line.encode()), lines=self._read.lines + 1)
 
 

@@ -28,7 +28,7 @@ from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.experiments.description import ABOUT, FORMAT, changes, read_about, write_about
 from dgcf.experiments.journal import JOURNAL, MOST_BYTES, Ending, Journal, imported
 from dgcf.experiments.space import Spaces, contains, distribution
-from dgcf.files import atomic_file, exclusive_lock, folder_lock
+from dgcf.files import atomic_file, folder_lock, try_claim
 from dgcf.random import bits
 from dgcf.stored import InvalidFileError, read_member, seal
 
@@ -59,6 +59,22 @@ class Row:
     def usable(self) -> bool:
         return self.state == "complete"
 
+    def describe(self, metric: str) -> str:
+        """Return the finished trial as a line of text."""
+        value = "failed" if self.value is None else f"{metric} {self.value:.4f}"
+        pruned = " (pruned)" if self.state == "pruned" else ""
+        reason = f": {self.reason}" if self.reason else ""
+        epochs = f"{self.epochs} epochs, " if self.epochs > 1 else ""
+        settings = format_settings(self.settings)
+        return f"trial {self.trial}: {value}{pruned}, {epochs}{self.seconds:.1f} s, {settings}{reason}"
+
+
+def format_settings(settings: Mapping[str, Any]) -> str:
+    """Return ``name=value`` for each setting, numbers with three digits."""
+    return " ".join(
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}" for name, value in settings.items()
+    )
+
 
 @dataclass
 class Trial:
@@ -80,17 +96,10 @@ class Trial:
 
 @dataclass
 class Claim:
-    """A trial that this process holds: nobody else trains it until the claim is closed."""
+    """A trial that this process alone trains."""
 
     study: Study
     trial: Trial
-    hold: contextlib.ExitStack
-
-    def __enter__(self) -> Claim:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self.hold.close()
 
     @property
     def number(self) -> int:
@@ -302,26 +311,36 @@ class Study:
     def folder_of(self, number: int) -> Path:
         return self.path / TRIALS / str(number)
 
-    def claim(self, wanted: int | None) -> Claim | None:
-        """A trial to train: one that a dead process left behind, or a new one while fewer than ``wanted`` are begun.
+    @contextlib.contextmanager
+    def claim(self, wanted: int | None) -> Iterator[Claim | None]:
+        """Hold a trial to train: one that a dead process left, or a new one while fewer than ``wanted`` are begun.
 
-        The first one is the recipe that the study starts from.
+        The first trial is the recipe that the study starts from.
         """
-        with self.alone():
-            for trial in self.trials.values():
-                if trial.ending is not None:
-                    self._sweep(trial.number)
-                elif hold := self._hold(trial.number):
-                    return Claim(self, trial, hold)
-            if wanted is not None and len(self.trials) >= wanted:
-                return None
-            return self._begin()
+        with contextlib.ExitStack() as held:
+            with self.alone():
+                trial = self._next(wanted, held)
+            yield None if trial is None else Claim(self, trial)
 
-    def _begin(self) -> Claim:
+    def _next(self, wanted: int | None, held: contextlib.ExitStack) -> Trial | None:
+        for trial in self.trials.values():
+            if trial.ending is not None:
+                self._delete_left_over(trial.number)
+            elif held.enter_context(try_claim(self._claim_file(trial.number))):
+                return trial
+        if wanted is not None and len(self.trials) >= wanted:
+            return None
+        trial = self._begin()
+        claimed = held.enter_context(try_claim(self._claim_file(trial.number)))
+        assert claimed, "a number is given once"
+        return trial
+
+    def _begin(self) -> Trial:
+        """Draw the settings of a new trial and record them."""
         import optuna
 
         begun = len(self.trials)
-        # By seed and place, whatever this process drew before: a study that was killed goes on as it would have.
+        # By seed and number, not by what this process drew before: a study that was killed resumes as it would have.
         seed = int(bits(int(self.about["seed"]), "tune", 1, begun)[0] >> 32)
         self.optuna.sampler = optuna.samplers.TPESampler(
             n_startup_trials=STARTUP_TRIALS, multivariate=True, constant_liar=True, seed=seed
@@ -333,26 +352,17 @@ class Study:
         self._journal.append({"event": "begun", "trial": number, "settings": settings})
         key = self._memory.get_trial_id_from_study_id_trial_number(self._id, drawn.number)
         self.trials[number] = Trial(number, settings, key)
-        hold = self._hold(number)
-        assert hold is not None, "a number is given once"
-        return Claim(self, self.trials[number], hold)
+        return self.trials[number]
 
-    def _hold(self, number: int) -> contextlib.ExitStack | None:
-        """The trial for this process alone; None where another one holds it."""
-        folder = self.folder_of(number) / "held"  # of its own: whoever makes the run folder locks the one above it
-        folder.mkdir(parents=True, exist_ok=True)
-        hold = contextlib.ExitStack()
-        try:
-            hold.enter_context(exclusive_lock(folder))
-        except DataError:
-            return None
-        return hold
+    def _claim_file(self, number: int) -> Path:
+        return self.folder_of(number) / "claim"
 
-    def _sweep(self, number: int) -> None:
-        """Remove what a process left that was killed just after its trial."""
-        if self.folder_of(number).exists() and (hold := self._hold(number)):
-            shutil.rmtree(self.folder_of(number), ignore_errors=True)
-            hold.close()
+    def _delete_left_over(self, number: int) -> None:
+        """Delete the folder of a finished trial whose process was killed before it did so."""
+        if self.folder_of(number).exists():
+            with try_claim(self._claim_file(number)) as claimed:
+                if claimed:
+                    shutil.rmtree(self.folder_of(number), ignore_errors=True)
 
     # -- read ---------------------------------------------------------------------------------------------------------
 
