@@ -114,7 +114,7 @@ def test_a_split_column_and_ready_made_tables_are_in_one_order_by_time() -> None
     for made in (column, files):
         assert all_places(made) == by_time(rows)
         assert set(places(made, "validation")) == {("a", 3)}
-        assert made.train.later().tolist() == [0, 1, 0], "of the parts, each is in the order of all"
+        assert made.train.count_later().tolist() == [0, 1, 0], "of the parts, each is in the order of all"
     assert prepare(frame.assign(split=names)).order is None
 
 

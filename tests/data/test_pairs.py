@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgcf.data.pairs import Pairs, earlier
+from dgcf.data.pairs import Pairs, count_earlier
 
 N_USERS, N_ITEMS = 7, 9
 pair_lists = st.lists(st.tuples(st.integers(0, N_USERS - 1), st.integers(0, N_ITEMS - 1)), max_size=60)
@@ -26,7 +26,7 @@ def as_set(pairs: Pairs) -> set[tuple[int, int]]:
 
 def build_ordered(given: dict[tuple[int, int], int]) -> Pairs:
     key = np.array([user * N_ITEMS + item for user, item in given], dtype=np.int64)
-    return build(list(given)).placed(key, np.array(list(given.values()), dtype=np.int64))
+    return build(list(given)).with_places(key, np.array(list(given.values()), dtype=np.int64))
 
 
 def as_dict(pairs: Pairs) -> dict[tuple[int, int], int]:
@@ -76,7 +76,7 @@ def test_rows_of_some_users_in_the_order_asked_for() -> None:
 def test_earlier_counts_the_same_users_rows_with_a_smaller_time(rows: list[tuple[int, float]]) -> None:
     user, time = np.array([u for u, _ in rows], dtype=np.int64), np.array([t for _, t in rows])
     expected = [sum(other == u and before < t for other, before in rows) for u, t in rows]
-    assert earlier(user, time).tolist() == expected
+    assert count_earlier(user, time).tolist() == expected
 
 
 @given(places)
@@ -93,7 +93,7 @@ def test_later_counts_the_same_users_pairs_with_a_greater_place(given: dict[tupl
         sum(other == user and then > place for (other, _), then in given.items())
         for (user, _), place in sorted(given.items())
     ]
-    assert pairs.later().tolist() == expected
+    assert pairs.count_later().tolist() == expected
 
 
 @given(places, st.integers(0, 2**40))
@@ -113,12 +113,12 @@ def test_more_places_than_pairs_are_fine_and_a_missing_one_is_refused(
     known = {**more, **given}
     key = np.array([user * N_ITEMS + item for user, item in known], dtype=np.int64)
     place = np.array(list(known.values()), dtype=np.int64)
-    assert as_dict(build(list(given)).placed(key, place)) == given
+    assert as_dict(build(list(given)).with_places(key, place)) == given
     for pair in list(given)[:3]:
         kept = key != pair[0] * N_ITEMS + pair[1]
         if kept.any():
             with pytest.raises(ValueError, match="some pairs have no place"):
-                build(list(given)).placed(key[kept], place[kept])
+                build(list(given)).with_places(key[kept], place[kept])
 
 
 @given(places, places, places)

@@ -474,7 +474,7 @@ def test_an_order_comes_from_a_dataset_with_the_same_pairs() -> None:
         assert known.place is not None
         assert np.array_equal(part.place, known.place[at])
     cut = carved(found, resplit(whole, 4))
-    assert cut.train.union(cut.validation).later().tolist() == found.train.later().tolist()
+    assert cut.train.union(cut.validation).count_later().tolist() == found.train.count_later().tolist()
     with pytest.raises(DataError, match="knows no order of its pairs; name another dataset as order_of"):
         ordered(whole, here)
     with pytest.raises(DataError, match="name another dataset as order_of"):

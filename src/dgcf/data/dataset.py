@@ -1,6 +1,6 @@
-"""A prepared dataset: vocabularies, three splits, a fingerprint, and the record of how it was made.
+"""A prepared dataset: vocabularies, three splits, a fingerprint, and the record of its preparation.
 
-It is saved as a folder of arrays and JSON, and loads with NumPy alone, so training needs no table engine.
+It is saved as a folder of arrays and JSON. Loading needs NumPy only, so training does not need DuckDB.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ OPTIONAL = ("user_titles.json", "item_titles.json", *(f"{split}_place.npy" for s
 """Optional files; overwriting may delete them."""
 ABOUT = "dataset.json"
 TITLE_BYTES = 4096
-"""The longest title, on average, that is read back."""
+"""Largest mean length of a title that is read back."""
 
 
 class _Format(TypedDict):
@@ -57,7 +57,7 @@ class _Kinds(TypedDict):
 
 
 class _Description(_Format):
-    """``dataset.json``; ``files`` and ``sha256`` came after version 0.1, ``order`` during it."""
+    """``dataset.json``; version 0.1 wrote no ``files`` and ``sha256``, and at first no ``order``."""
 
     name: str
     fingerprint: Sha256
@@ -72,10 +72,10 @@ class _Description(_Format):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """What every later room needs to know of the data.
+    """Vocabularies and the pairs of the three splits.
 
-    ``repeats`` counts, per split, the pairs that were given more than once (the splits hold each pair once);
-    ``record`` says how the dataset was made: source, filters with what each removed, split and seed.
+    ``repeats`` counts, per split, the repeated pairs of the source (the splits hold each pair once). ``record``
+    describes the preparation: source, filters and the number of pairs each removed, split and seed.
     """
 
     name: str
@@ -100,18 +100,17 @@ class Dataset:
         return len(self.items)
 
     def split(self, name: str) -> Pairs:
-        """``train``, ``validation`` or ``test``."""
-        pairs = {"train": self.train, "validation": self.validation, "test": self.test}
-        return pairs[name]
+        """Return the pairs of ``train``, ``validation`` or ``test``."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the raw ids and of each split's set of pairs: the same for any order of the lines."""
+        """SHA-256 of the raw ids and the pairs of each split; independent of the order of lines."""
         return self._hash(*(self.split(name) for name in SPLITS))
 
     @cached_property
     def pairs_fingerprint(self) -> str:
-        """The same over all pairs together: equal for two splits of the same interactions."""
+        """SHA-256 of the raw ids and all pairs: equal for two splits of the same interactions."""
         return self._hash(self.train.union(self.validation, self.test))
 
     def _hash(self, *parts: Pairs) -> str:
@@ -126,7 +125,7 @@ class Dataset:
 
     @cached_property
     def order(self) -> str | None:
-        """SHA-256 of the places of all pairs, where these are in an order; the fingerprint is the same without it."""
+        """SHA-256 of the places of all pairs, or None if no order is known; not part of the fingerprint."""
         digest = hashlib.sha256(b"dgcf order 1")
         for pairs in map(self.split, SPLITS):
             if pairs.place is None:
@@ -138,7 +137,7 @@ class Dataset:
         return replace(self, name=name)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the dataset as a folder that appears whole or not at all."""
+        """Write the dataset to a folder, atomically."""
         target = Path(folder)
         head = {
             "format": FORMAT,
@@ -171,22 +170,14 @@ class Dataset:
                 yield f"{what}_titles.json", json.dumps(vocabulary.titles, ensure_ascii=False).encode()
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        arrays: dict[str, NDArray[Any]] = {
-            "user_ids": self.users.blob,
-            "user_offsets": self.users.offsets,
-            "item_ids": self.items.blob,
-            "item_offsets": self.items.offsets,
-        }
+        arrays = {**self.users.to_arrays(), **self.items.to_arrays()}
         for name in SPLITS:
-            pairs = self.split(name)
-            arrays[f"{name}_indptr"], arrays[f"{name}_indices"] = pairs.indptr, pairs.indices
-            if self.order is not None and pairs.place is not None:
-                arrays[f"{name}_place"] = pairs.place
+            arrays |= self.split(name).to_arrays(f"{name}_", with_place=self.order is not None)
         return arrays
 
     @classmethod
     def load(cls, folder: str | Path) -> Dataset:
-        """Read a folder that ``save`` wrote, and check that its content is what was saved."""
+        """Read a folder that ``save`` wrote and verify its checksums and fingerprint."""
         path = Path(folder)
         try:
             recover_folder(path)
@@ -230,24 +221,21 @@ class Dataset:
         def array(name: str, dtype: str) -> NDArray[Any]:
             return decode_npy(content(f"{name}.npy"), dtype, f"{name}.npy")
 
-        def titles(name: str, n: int) -> list[str] | None:
-            there = (path / name).exists() if files is None else name in files
-            return decode_json(content(name, 2**20 + n * TITLE_BYTES), list[str], name) if there else None
+        def vocabulary(what: str, kind: IdKind, n: int) -> Vocabulary:
+            name = f"{what}_titles.json"
+            titled = (path / name).exists() if files is None else name in files
+            titles = decode_json(content(name, 2**20 + n * TITLE_BYTES), list[str], name) if titled else None
+            vocabulary = Vocabulary.from_arrays(what, array, kind, titles)
+            if len(vocabulary) != n:
+                raise ValueError(f"there are {len(vocabulary)} {what} ids, {ABOUT} says {n}")
+            return vocabulary
 
-        def vocabulary(what: Literal["user", "item"], kind: IdKind, n: int) -> Vocabulary:
-            blob, offsets = array(f"{what}_ids", "uint8"), array(f"{what}_offsets", "<i8")
-            if len(offsets) != n + 1:
-                raise ValueError(f"there are {len(offsets) - 1} {what} ids, {ABOUT} says {n}")
-            return Vocabulary.checked(what, blob, offsets, kind, titles(f"{what}_titles.json", n))
-
-        def pairs(split: str) -> Pairs:
-            place = array(f"{split}_place", "<i4") if head.get("order") else None
-            indptr, indices = array(f"{split}_indptr", "<i8"), array(f"{split}_indices", "<i4")
-            return Pairs.checked(indptr, indices, head["n_users"], head["n_items"], place, name=f"{split}_")
-
-        users = vocabulary("user", head["id_kinds"]["users"], head["n_users"])
-        items = vocabulary("item", head["id_kinds"]["items"], head["n_items"])
-        train, validation, test = (pairs(split) for split in SPLITS)
+        n_users, n_items, ordered = head["n_users"], head["n_items"], bool(head.get("order"))
+        users = vocabulary("user", head["id_kinds"]["users"], n_users)
+        items = vocabulary("item", head["id_kinds"]["items"], n_items)
+        train, validation, test = (
+            Pairs.from_arrays(f"{split}_", array, n_users, n_items, with_place=ordered) for split in SPLITS
+        )
         if not len(train):
             raise ValueError("it has no training pair")
         repeats, record = head["repeats"], head["record"]

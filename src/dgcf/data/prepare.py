@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dgcf.data.dataset import SPLITS, Dataset
 from dgcf.data.filters import Removed, drop_repeats, k_core
 from dgcf.data.interactions import Interactions, RatingFilter, TimeUse, collect
-from dgcf.data.pairs import Pairs, earlier
+from dgcf.data.pairs import Pairs, count_earlier
 from dgcf.data.readers import ReadOptions
 from dgcf.data.splits import Split, assign
 from dgcf.errors import ConfigError, DataError
@@ -142,13 +142,13 @@ def assemble(
     titles: Mapping[str, str] | None,
 ) -> Dataset:
     n_users, n_items = len(rows.users), len(rows.items)
-    place = None if rows.timestamp is None else earlier(rows.user_idx, rows.timestamp)
+    place = None if rows.timestamp is None else count_earlier(rows.user_idx, rows.timestamp)
     key = rows.user_idx.astype(np.int64) * n_items + rows.item_idx
     splits = {}
     for number, split in enumerate(SPLITS):
         chosen = part == number
         pairs = Pairs.from_indices(rows.user_idx[chosen], rows.item_idx[chosen], n_users, n_items)
-        splits[split] = pairs if place is None else pairs.placed(key[chosen], place[chosen])
+        splits[split] = pairs if place is None else pairs.with_places(key[chosen], place[chosen])
     if not len(splits["train"]):
         raise DataError(f"{name} has no training pair; give more data or another split.")
     items = rows.items.with_titles(dict(titles)) if titles else rows.items

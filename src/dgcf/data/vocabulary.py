@@ -1,4 +1,4 @@
-"""Raw ids and their indices, both ways: kept as given, found again, stored without pickle."""
+"""The vocabulary: maps raw ids of users or items to contiguous indices and back."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dgcf.data.pairs import ReadArray
 from dgcf.errors import DataError, did_you_mean
 from dgcf.ids import RawId
 
 IdKind = Literal["text", "integer"]
-_WHOLE = re.compile(r"-?[0-9]{1,4000}")  # more digits than that int() refuses
+_WHOLE = re.compile(r"-?[0-9]{1,4000}")  # int() refuses more than 4300 digits
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Distinct raw ids in a fixed order; the index of an id is its place.
+    """Distinct raw ids in a fixed order; the index of an id is its position.
 
-    The order is by length, then by bytes (so numbers count up: 2 before 10). It depends on the ids alone, never on
-    the order of a file. ``what`` names the thing in messages ("user", "item"). ``kind`` is ``integer`` where the
-    source was typed so, and decides only how an id is handed back; text such as ``007`` stays text.
+    Ids are ordered by length, then by bytes (2 before 10), whatever the order in the file. ``what`` is ``user`` or
+    ``item``. ``kind`` is ``integer`` if the source column had an integer type; it only decides the type of returned
+    ids. Text such as ``007`` stays text.
 
-    ``blob``: the ids' UTF-8 bytes, end to end; ``offsets``: (n + 1,) int64, where each one begins.
+    ``blob``: the concatenated UTF-8 bytes of the ids; ``offsets``: (n + 1,) int64, the start of each id in ``blob``.
     """
 
     what: str
@@ -40,7 +41,7 @@ class Vocabulary:
     def from_sorted(
         cls, what: str, ids: Iterable[str], kind: IdKind = "text", titles: Sequence[str] | None = None
     ) -> Vocabulary:
-        """From texts that are already distinct and in the vocabulary's order."""
+        """Return the vocabulary of texts that are distinct and sorted already."""
         encoded = [text.encode() for text in ids]
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(text) for text in encoded], out=offsets[1:])
@@ -49,19 +50,17 @@ class Vocabulary:
 
     @classmethod
     def from_ids(cls, what: str, ids: Iterable[RawId], kind: IdKind = "text") -> Vocabulary:
-        """From ids in any order, repeats allowed."""
+        """Return the vocabulary of ids in any order, which may repeat."""
         return cls.from_sorted(what, sorted({str(raw) for raw in ids}, key=_order), kind)
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays to store, their names prefixed by ``what``; kind and titles are stored apart."""
+        return {f"{self.what}_ids": self.blob, f"{self.what}_offsets": self.offsets}
+
     @classmethod
-    def checked(
-        cls,
-        what: str,
-        blob: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        kind: IdKind,
-        titles: Sequence[str] | None,
-    ) -> Vocabulary:
-        """From stored arrays; a ValueError says what they are not: distinct UTF-8 ids, each with its title."""
+    def from_arrays(cls, what: str, read: ReadArray, kind: IdKind, titles: Sequence[str] | None) -> Vocabulary:
+        """Return the vocabulary that ``to_arrays`` stored; raise ValueError unless it holds distinct UTF-8 ids."""
+        blob, offsets = read(f"{what}_ids", "|u1"), read(f"{what}_offsets", "<i8")
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob) or (offsets[1:] < offsets[:-1]).any():
             raise ValueError(f"{what}_offsets does not give each id its place in {what}_ids")
         vocabulary = cls(what, blob, offsets, kind, None if titles is None else tuple(titles))
@@ -99,7 +98,7 @@ class Vocabulary:
 
     @cached_property
     def texts(self) -> list[str]:
-        """All ids as text, by index."""
+        """All ids as text, in index order."""
         raw, ends = self.blob.tobytes(), self.offsets.tolist()
         return [raw[start:end].decode() for start, end in itertools.pairwise(ends)]
 
@@ -108,12 +107,12 @@ class Vocabulary:
         return {text: index for index, text in enumerate(self.texts)}
 
     def id_of(self, index: int) -> RawId:
-        """The raw id at an index, of the type in which it came."""
+        """Return the raw id at an index, in its original type."""
         text = self.texts[index]
         return int(text) if self.kind == "integer" else text
 
     def index_of(self, raw: RawId) -> int:
-        """The index of a raw id; ``196`` and ``"196"`` name the same one."""
+        """Return the index of a raw id; ``196`` and ``"196"`` are the same id. Raise DataError if it is unknown."""
         try:
             return self._index[str(raw)]
         except KeyError:
@@ -123,24 +122,24 @@ class Vocabulary:
             raise DataError(f"unknown {self.what} {str(raw)!r} among {len(self):,}{advice}") from None
 
     def title_of(self, index: int) -> str:
-        """The title where one is known, or the id."""
+        """Return the title at an index, or the id if there is none."""
         return (self.titles[index] if self.titles else "") or self.texts[index]
 
     def take(self, index: NDArray[np.integer]) -> Vocabulary:
-        """The ids at ascending indices, as a vocabulary of their own."""
+        """Return the vocabulary of the ids at ascending indices."""
         if len(index) == len(self):
             return self
         starts, lengths = self.offsets[:-1][index], np.diff(self.offsets)[index]
         offsets = np.zeros(len(index) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        # The bytes kept: for each id, its start in the old blob plus 0, 1, … within the id.
+        # Kept bytes: the start of each id in the old blob, plus 0, 1, … within the id.
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         blob = self.blob[np.repeat(starts, lengths) + within]
         titles = tuple(self.titles[i] for i in index.tolist()) if self.titles else None
         return Vocabulary(self.what, blob, offsets, self.kind, titles)
 
     def with_titles(self, titles: dict[str, str]) -> Vocabulary:
-        """The same ids, each with its title where ``titles`` has one."""
+        """Return these ids with the titles that ``titles`` has for them."""
         named = tuple(titles.get(text, "") for text in self.texts)
         return Vocabulary(self.what, self.blob, self.offsets, self.kind, named if any(named) else None)
 

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -130,16 +131,8 @@ def _data(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
     train, seen = snapshot.train, snapshot.seen
     more = np.setdiff1d(seen.keys(), train.keys(), assume_unique=True)
     rest = Pairs.from_keys(np.sort(more), seen.n_users, seen.n_items)
-    return {
-        "user_ids": snapshot.users.blob,
-        "user_offsets": snapshot.users.offsets,
-        "item_ids": snapshot.items.blob,
-        "item_offsets": snapshot.items.offsets,
-        "train_indptr": train.indptr,
-        "train_indices": train.indices,
-        "more_indptr": rest.indptr,
-        "more_indices": rest.indices,
-    }
+    vocabularies = {**snapshot.users.to_arrays(), **snapshot.items.to_arrays()}
+    return {**vocabularies, **train.to_arrays("train_"), **rest.to_arrays("more_")}
 
 
 def load(path: str | Path) -> Snapshot:
@@ -231,10 +224,10 @@ def _layers(opened: Container, n_nodes: int, dim: int, graph: bool) -> Layers:
 
 
 def _vocabulary(side: Side, arrays: Arrays, kind: IdKind, titles: list[str] | None) -> Vocabulary:
-    blob, offsets = integers(arrays, f"{side}_ids", np.uint8), integers(arrays, f"{side}_offsets", np.int64)
-    if len(offsets) < 2:
+    vocabulary = Vocabulary.from_arrays(side, partial(integers, arrays), kind, titles)
+    if not len(vocabulary):
         raise InvalidFileError(f"{DATA} has no {side}")
-    return Vocabulary.checked(side, blob, offsets, kind, titles)
+    return vocabulary
 
 
 def _titles(data: bytes, most: int) -> _Titles:
@@ -246,5 +239,4 @@ def _titles(data: bytes, most: int) -> _Titles:
 
 def _rows(prefix: str, arrays: Arrays, n_rows: int, n_items: int) -> Pairs:
     """Return compressed rows of items: of each user, or of each item."""
-    indptr, indices = integers(arrays, f"{prefix}indptr", np.int64), integers(arrays, f"{prefix}indices", np.int32)
-    return Pairs.checked(indptr, indices, n_rows, n_items, name=prefix)
+    return Pairs.from_arrays(prefix, partial(integers, arrays), n_rows, n_items)

@@ -59,8 +59,8 @@ def floats(arrays: Arrays, name: str, shape: tuple[int, ...]) -> NDArray[np.floa
     return array
 
 
-def integers(arrays: Arrays, name: str, dtype: type[np.integer[Any]]) -> NDArray[Any]:
-    """Return a one-dimensional array of whole numbers."""
+def integers(arrays: Arrays, name: str, dtype: str) -> NDArray[Any]:
+    """Return a one-dimensional array of integers of a NumPy dtype."""
     array = _named(arrays, name, dtype)
     if array.ndim != 1:
         raise InvalidFileError(f"{name} has {array.ndim} dimensions, expected one")

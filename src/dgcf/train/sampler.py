@@ -216,7 +216,7 @@ def require_order(pairs: Pairs) -> None:
 def _recent(pairs: Pairs, recency: float) -> NDArray[np.float64]:
     """(n_pairs,) how much each pair counts when positives are drawn: 1 on average for every user."""
     require_order(pairs)
-    weights = (1.0 + pairs.later()) ** -recency
+    weights = (1.0 + pairs.count_later()) ** -recency
     totals = np.bincount(pairs.user_idx, weights, minlength=pairs.n_users)
     return np.asarray(weights * (pairs.user_degrees / np.where(totals > 0, totals, 1.0))[pairs.user_idx])
 

@@ -164,7 +164,7 @@ def ordered(dataset: Dataset, other: Dataset) -> Dataset:
     if every.place is None:
         raise DataError(f"{other.name} knows no order of its pairs; name another dataset as order_of.")
     key, place = every.keys(), every.place
-    train, validation, test = (dataset.split(name).placed(key, place) for name in SPLITS)
+    train, validation, test = (dataset.split(name).with_places(key, place) for name in SPLITS)
     return replace(dataset, train=train, validation=validation, test=test)
 
 
