@@ -20,7 +20,7 @@ from dgcf.errors import ConfigError, DgcfError, did_you_mean
 from dgcf.evaluate.evaluator import Evaluator
 from dgcf.evaluate.metrics import METRICS, parse_metric
 from dgcf.evaluate.validation import validator
-from dgcf.experiments.standings import Standing, Standings, standing, with_comparisons
+from dgcf.experiments.results import Standing, Standings, standing, with_comparisons
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, groups, load, pick_device, resolve, train_many

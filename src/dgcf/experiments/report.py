@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dgcf.errors import ConfigError
 from dgcf.evaluate.significance import Comparison
-from dgcf.experiments.chart import bars_svg, draw_bars, refuse_without_matplotlib
-from dgcf.experiments.standings import LEVEL, Spread, Standing, Standings
+from dgcf.experiments.plots import bars_svg, draw_bars, refuse_without_matplotlib
+from dgcf.experiments.results import LEVEL, Spread, Standing, Standings
 from dgcf.files import atomic_file
 from dgcf.models.catalog import entry
 

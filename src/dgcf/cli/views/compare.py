@@ -23,7 +23,7 @@ from dgcf.experiments.compare import (
     standings,
 )
 from dgcf.experiments.report import interval, mean_and_std, megabytes, notes, signed
-from dgcf.experiments.standings import Standing, Standings
+from dgcf.experiments.results import Standing, Standings
 from dgcf.train import Run
 
 

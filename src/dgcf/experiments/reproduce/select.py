@@ -11,10 +11,10 @@ from shlex import quote
 from typing import Any
 
 from dgcf.errors import ArtifactError
-from dgcf.experiments.best import write_settings
 from dgcf.experiments.reproduce.datasets import Source
 from dgcf.experiments.reproduce.recipe import Cell, Recipes, decided_file
 from dgcf.experiments.reproduce.results import Index, Line
+from dgcf.experiments.settings_file import write_settings
 from dgcf.train import Recipe, resolve
 
 

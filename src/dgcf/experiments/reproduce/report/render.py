@@ -14,7 +14,7 @@ from io import BytesIO
 
 from dgcf.config import read_toml
 from dgcf.errors import ArtifactError, DataError
-from dgcf.experiments.chart import refuse_without_matplotlib
+from dgcf.experiments.plots import refuse_without_matplotlib
 from dgcf.experiments.report import latex_table, latex_text, markdown_table, markdown_text
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.report import figures, tables

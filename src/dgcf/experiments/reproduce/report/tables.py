@@ -30,7 +30,7 @@ from dgcf.experiments.reproduce.report.view import (
 )
 from dgcf.experiments.reproduce.results import Line
 from dgcf.experiments.reproduce.select import Decision, decisions
-from dgcf.experiments.standings import LEVEL, Spread
+from dgcf.experiments.results import LEVEL, Spread
 
 RECALL = METRICS[0]
 SETTINGS = {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dgcf.experiments.report import Table, TableCell, mean_and_std, signed
 from dgcf.experiments.reproduce.recipe import Cell, Experiment
 from dgcf.experiments.reproduce.results import Index, Line
-from dgcf.experiments.standings import Spread
+from dgcf.experiments.results import Spread
 
 MISSING = "–"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.errors import ConfigError
-from dgcf.experiments.standings import Standing, Standings
+from dgcf.experiments.results import Standing, Standings
 from dgcf.files import atomic_file
 
 LABELS, BARS, ROW = 190, 460, 30
