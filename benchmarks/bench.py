@@ -36,7 +36,7 @@ from dgcf.data.splits import Split
 from dgcf.evaluate.evaluator import Evaluator
 from dgcf.graph import Propagation, build_propagation
 from dgcf.models import entry
-from dgcf.ranking.topk import Catalogue, rank
+from dgcf.ranking.topk import EmbeddingIndex, top_k
 from dgcf.train import TrainConfig, Trainer
 from dgcf.train.loop import SideBySide
 from dgcf.train.losses import sampled_softmax
@@ -182,11 +182,11 @@ def recommending(pairs: Pairs) -> Contest:
     users, items = made.users.numpy(), made.items.numpy()
     rival = AlternatingLeastSquares(factors=DIM, num_threads=1)
     rival.user_factors, rival.item_factors = users, items
-    catalogue, everybody, seen = Catalogue(items), np.arange(pairs.n_users), pairs.to_scipy().astype(np.float32)
+    catalogue, everybody, seen = EmbeddingIndex(items), np.arange(pairs.n_users), pairs.to_scipy().astype(np.float32)
     return Contest(
         "recommending, exact",
         "implicit",
-        lambda: rank(catalogue, users, pairs, K),
+        lambda: top_k(catalogue, users, pairs, K),
         lambda: rival.recommend(everybody, seen, N=K, filter_already_liked_items=True),
     )
 

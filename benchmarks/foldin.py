@@ -28,7 +28,7 @@ from dgcf.config import parse_settings
 from dgcf.data import Dataset, Pairs, load
 from dgcf.evaluate.metrics import hit_matrix, recall
 from dgcf.random import permutation
-from dgcf.ranking.topk import Catalogue, rank
+from dgcf.ranking.topk import EmbeddingIndex, top_k
 from dgcf.recommend import Recommender
 
 K, TRAINED, HELD_OUT = 20, 200, 120
@@ -52,7 +52,7 @@ def rows_of(pairs: Pairs, users: np.ndarray) -> Pairs:
 
 
 def top(rec: Recommender, rows: np.ndarray, hidden: Pairs) -> np.ndarray:
-    return rank(Catalogue(rec.snapshot.item_rows), rows, hidden, K).item_idx
+    return top_k(EmbeddingIndex(rec.snapshot.item_rows), rows, hidden, K).item_idx
 
 
 def folded(rec: Recommender, train: Pairs, users: np.ndarray) -> tuple[np.ndarray, float]:
@@ -87,7 +87,7 @@ def measure(name: str, model: str, settings: dict[str, Any], device: str, seed: 
     lists = {
         "fold-in": top(part, strangers, hidden),
         "trained with them": top(whole, whole.snapshot.user_rows[held_out], hidden),
-        "popularity": rank(Catalogue(popular), np.ones((len(held_out), 1), np.float32), hidden, K).item_idx,
+        "popularity": top_k(EmbeddingIndex(popular), np.ones((len(held_out), 1), np.float32), hidden, K).item_idx,
     }
     everyone = np.arange(len(held_out))
     recalls = {

@@ -182,9 +182,9 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_next_try_goes_on(run: Path, 
     code = (
         "import time, dgcf.recommend.batch as b, dgcf.ranking.topk as r\n"
         "b.Batch.__init__.__defaults__ = (20, True, 5)\n"
-        "old = r.NumpyRanker.candidates\n"
+        "old = r.NumpyBackend.candidates\n"
         "def slow(*a): time.sleep(0.2); return old(*a)\n"
-        "r.NumpyRanker.candidates = slow\n"
+        "r.NumpyBackend.candidates = slow\n"
         "from dgcf.cli import main; main()"
     )
     words = ["recommend", str(tmp_path / "films.dgcf"), "--all", "-k", "2", "--out", str(tmp_path / "all.csv")]

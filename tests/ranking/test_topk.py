@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from dgcf.data.pairs import Pairs
 from dgcf.ranking import topk
-from dgcf.ranking.topk import Catalogue, Ranked, rank
-from dgcf.ranking.torch_backend import TorchRanker
+from dgcf.ranking.topk import EmbeddingIndex, TopK, top_k
+from dgcf.ranking.torch_backend import TorchBackend
 from tests.recommend.conftest import random_pairs
 
 
-def sorted_in_full(rows: Any, queries: Any, hidden: Pairs, k: int) -> Ranked:
+def sorted_in_full(rows: Any, queries: Any, hidden: Pairs, k: int) -> TopK:
     """Every score by itself, every item sorted: larger first, then smaller index."""
     item_idx, scores = np.full((len(queries), k), -1), np.full((len(queries), k), -np.inf)
     for number, query in enumerate(queries.astype(np.float64)):
@@ -25,7 +25,7 @@ def sorted_in_full(rows: Any, queries: Any, hidden: Pairs, k: int) -> Ranked:
         best = sorted(left, key=lambda item: (-exact[item], item))[:k]
         item_idx[number, : len(best)] = best
         scores[number, : len(best)] = exact[best]
-    return Ranked(item_idx, scores)
+    return TopK(item_idx, scores)
 
 
 @st.composite
@@ -49,7 +49,7 @@ def questions(draw: st.DrawFn) -> tuple[Any, Any, Pairs, int]:
 @given(questions())
 def test_the_ranking_is_a_full_sort_of_exact_scores(question: tuple[Any, Any, Pairs, int]) -> None:
     rows, queries, hidden, k = question
-    found = rank(Catalogue(rows), queries, hidden, k)
+    found = top_k(EmbeddingIndex(rows), queries, hidden, k)
     expected = sorted_in_full(rows, queries, hidden, min(k, len(rows)))  # no more columns than items
     np.testing.assert_array_equal(found.item_idx, expected.item_idx)
     np.testing.assert_array_equal(found.scores, expected.scores)
@@ -58,7 +58,7 @@ def test_the_ranking_is_a_full_sort_of_exact_scores(question: tuple[Any, Any, Pa
 @given(questions())
 def test_numpy_and_torch_give_the_same_ranking(question: tuple[Any, Any, Pairs, int]) -> None:
     rows, queries, hidden, k = question
-    ours, theirs = (rank(Catalogue(rows), queries, hidden, k, ranker) for ranker in (None, TorchRanker()))
+    ours, theirs = (top_k(EmbeddingIndex(rows), queries, hidden, k, backend) for backend in (None, TorchBackend()))
     np.testing.assert_array_equal(ours.item_idx, theirs.item_idx)
     np.testing.assert_array_equal(ours.scores, theirs.scores)
 
@@ -68,13 +68,13 @@ def test_a_batch_equals_single_calls_whatever_the_block(block: int, monkeypatch:
     rng = np.random.default_rng(0)
     rows, queries = (rng.normal(size=(n, 24)).astype(np.float32) for n in (3000, 7))
     hidden = random_pairs(7, 3000, 0.3, 0)
-    whole = rank(Catalogue(rows), queries, hidden, 20)
+    whole = top_k(EmbeddingIndex(rows), queries, hidden, 20)
     monkeypatch.setattr(topk, "_BLOCK_SCORES", block)
-    again = rank(Catalogue(rows), queries, hidden, 20)
+    again = top_k(EmbeddingIndex(rows), queries, hidden, 20)
     np.testing.assert_array_equal(again.scores, whole.scores)
     for number in range(7):
         one = Pairs(np.array([0, len(hidden[number])]), hidden[number], 3000)
-        single = rank(Catalogue(rows), queries[number : number + 1], one, 20)
+        single = top_k(EmbeddingIndex(rows), queries[number : number + 1], one, 20)
         np.testing.assert_array_equal(single.item_idx[0], whole.item_idx[number])
         np.testing.assert_array_equal(single.scores[0], whole.scores[number])
 
@@ -83,11 +83,11 @@ def test_candidates_are_few() -> None:
     """The threshold does its work: what is scored again is a few times k, not the catalogue."""
     rng = np.random.default_rng(1)
     rows, queries = (rng.normal(size=(n, 32)).astype(np.float32) for n in (20_000, 10))
-    found = topk.NumpyRanker().candidates(Catalogue(rows), queries, Pairs.empty(10, 20_000), 20)
+    found = topk.NumpyBackend().candidates(EmbeddingIndex(rows), queries, Pairs.empty(10, 20_000), 20)
     assert 200 <= len(found.query) < 10 * 60
 
 
 def test_no_query_and_no_item() -> None:
     none = np.zeros((0, 4), dtype=np.float32)
-    assert rank(Catalogue(np.ones((3, 4), np.float32)), none, Pairs.empty(0, 3), 2).item_idx.shape == (0, 2)
-    assert (rank(Catalogue(none), np.ones((1, 4), np.float32), Pairs.empty(1, 0), 2).item_idx == -1).all()
+    assert top_k(EmbeddingIndex(np.ones((3, 4), np.float32)), none, Pairs.empty(0, 3), 2).item_idx.shape == (0, 2)
+    assert (top_k(EmbeddingIndex(none), np.ones((1, 4), np.float32), Pairs.empty(1, 0), 2).item_idx == -1).all()

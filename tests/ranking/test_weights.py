@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dgcf.ranking.weights import DenseRows, Matrix, SparseRows
+from dgcf.ranking.weights import DenseWeights, SparseWeights, WeightMatrix
 
 
-def both(values: NDArray[np.float32]) -> list[Matrix]:
+def both(values: NDArray[np.float32]) -> list[WeightMatrix]:
     """The same numbers, dense and sparse."""
     row, column = np.nonzero(values)
     indptr = np.concatenate([[0], np.cumsum((values != 0).sum(1))]).astype(np.int64)
-    return [DenseRows(values), SparseRows(indptr, column.astype(np.int32), values[row, column], values.shape[1])]
+    return [DenseWeights(values), SparseWeights(indptr, column.astype(np.int32), values[row, column], values.shape[1])]
 
 
 @st.composite

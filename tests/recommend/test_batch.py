@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgcf.errors import ConfigError, DataError
-from dgcf.ranking.topk import NumpyRanker
+from dgcf.ranking.topk import NumpyBackend
 from dgcf.recommend import Recommender, artifact
 from dgcf.recommend.batch import Batch
 from tests.recommend.conftest import random_dataset, untrained
@@ -73,7 +73,7 @@ class StoppedError(Exception):
     pass
 
 
-class Stopping(NumpyRanker):
+class Stopping(NumpyBackend):
     """Fails at the third chunk, as a full disk or a Ctrl-C would."""
 
     calls = 0
@@ -90,7 +90,7 @@ def test_a_stopped_job_goes_on_and_gives_the_same_file(fitted: Recommender, tmp_
     batch = Batch(fitted.snapshot, 4, chunk=25)
     batch.write(whole)
     with pytest.raises(StoppedError):
-        batch.write(stopped, ranker=Stopping())
+        batch.write(stopped, backend=Stopping())
     assert not stopped.exists()
     seen: list[float] = []
     told = batch.write(stopped, update=lambda done, total: seen.append(done))
@@ -102,7 +102,7 @@ def test_a_stopped_job_goes_on_and_gives_the_same_file(fitted: Recommender, tmp_
 def test_chunks_of_another_job_are_not_taken_over(fitted: Recommender, tmp_path: Path) -> None:
     path = tmp_path / "all.parquet"
     with pytest.raises(StoppedError):
-        Batch(fitted.snapshot, 4, chunk=25).write(path, ranker=Stopping())
+        Batch(fitted.snapshot, 4, chunk=25).write(path, backend=Stopping())
     told = Batch(fitted.snapshot, 5, chunk=25).write(path)
     assert told["resumed"] == 0
     assert {row[2] for row in rows_of(path)} == {1, 2, 3, 4, 5}
@@ -116,12 +116,12 @@ import sys, time
 from pathlib import Path
 from dgcf.recommend import load
 from dgcf.recommend.batch import Batch
-from dgcf.ranking.topk import NumpyRanker
-class Slow(NumpyRanker):
+from dgcf.ranking.topk import NumpyBackend
+class Slow(NumpyBackend):
     def candidates(self, *arguments):
         time.sleep(0.3)
         return super().candidates(*arguments)
-Batch(load(sys.argv[1]).snapshot, 4, chunk=10).write(Path(sys.argv[2]), ranker=Slow())
+Batch(load(sys.argv[1]).snapshot, 4, chunk=10).write(Path(sys.argv[2]), backend=Slow())
 """
     target = tmp_path / "all.parquet"
     chunks = tmp_path / ".all.parquet.chunks"

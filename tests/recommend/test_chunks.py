@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from dgcf.errors import DataError
-from dgcf.ranking.topk import NumpyRanker
+from dgcf.ranking.topk import NumpyBackend
 from dgcf.recommend import Recommender, artifact
 from dgcf.recommend.batch import Batch
 from dgcf.recommend.chunks import sweep_chunks
@@ -27,7 +27,7 @@ class StoppedError(Exception):
     pass
 
 
-class Stopping(NumpyRanker):
+class Stopping(NumpyBackend):
     """Stops after some chunks."""
 
     def __init__(self, chunks: int) -> None:
@@ -48,7 +48,7 @@ def batch(fitted: Recommender) -> Batch:
 def stop(batch: Batch, target: Path, chunks: int = 4) -> Path:
     """Leave some chunks behind; return their folder."""
     with pytest.raises(StoppedError):
-        batch.write(target, ranker=Stopping(chunks))
+        batch.write(target, backend=Stopping(chunks))
     return target.with_name(f".{target.name}.chunks")
 
 

@@ -472,11 +472,11 @@ def test_a_run_does_not_use_a_linked_recommender(tmp_path: Path, members: dict[s
     run = Run.create(tmp_path / "run", films, recipe, seed=0, device="cpu", source=str(tmp_path / "films"))
     train(films, recipe, device="cpu", run=run)
     built: list[str] = []
-    dgcf.load(run.path, say=built.append)
+    dgcf.load(run.path, notify=built.append)
     kept = run.path / "recommender.dgcf"
     kept.rename(tmp_path / "elsewhere.dgcf")
     kept.symlink_to(tmp_path / "elsewhere.dgcf")
-    dgcf.load(run.path, say=built.append)
+    dgcf.load(run.path, notify=built.append)
     assert len(built) == 2
     assert kept.is_file()
     assert not kept.is_symlink()

@@ -51,14 +51,14 @@ def test_other_weights_or_a_damaged_file_make_it_anew(run: Path, tmp_path: Path)
     first = dgcf.load(mine)
     built: list[str] = []
     (mine / "recommender.dgcf").write_bytes(b"junk")
-    assert dgcf.load(mine, say=built.append).recommend("u00000", 5) == first.recommend("u00000", 5)
+    assert dgcf.load(mine, notify=built.append).recommend("u00000", 5) == first.recommend("u00000", 5)
     assert len(built) == 1
     from dgcf.train.run.checkpoint import Checkpoint
 
     saved = Checkpoint.load(mine / "best.safetensors")
     changed = {name: tensor * 0 + 1 for name, tensor in saved.tensors.items()}
     Checkpoint(changed, saved.about).save(mine / "best.safetensors")
-    again = dgcf.load(mine, say=built.append)
+    again = dgcf.load(mine, notify=built.append)
     assert len(built) == 2
     assert not np.array_equal(again.snapshot.user_rows, first.snapshot.user_rows)
 

@@ -15,9 +15,9 @@ from safetensors.numpy import save as encode
 from dgcf.data import Dataset, Pairs
 from dgcf.errors import ArtifactError, DataError
 from dgcf.models import CATALOG
-from dgcf.ranking.topk import WeightCatalogue, rank
-from dgcf.ranking.torch_topk import top_k
-from dgcf.ranking.weights import Matrix, SparseRows
+from dgcf.ranking.topk import WeightIndex, top_k
+from dgcf.ranking.torch_backend import top_k_by_scores
+from dgcf.ranking.weights import SparseWeights, WeightMatrix
 from dgcf.recommend import Recommender, load
 from dgcf.recommend.batch import Batch
 from dgcf.recommend.export import export
@@ -60,7 +60,7 @@ class TestContract:
         recipe = resolve(model, settings=SETTINGS.get(model, {}))
         net, _ = build(films, recipe)
         net.solve(films.train, 3)
-        ranked = top_k(net.ranking(films.train), np.arange(films.n_users), seen(films), 10)
+        ranked = top_k_by_scores(net.ranking(films.train), np.arange(films.n_users), seen(films), 10)
         table = fitted_to[model].recommend(films.users.texts, 10)
         assert table["user"] == [user for user in films.users.texts for _ in range(10)]
         assert table["item"] == [films.items.texts[item] for item in ranked.item_idx.flatten().tolist()]
@@ -148,7 +148,7 @@ def test_a_new_user_with_the_items_of_a_known_one_gets_the_same(
 def test_a_new_users_scores_are_the_product_with_the_weights(model: str, fitted_to: dict[str, Recommender]) -> None:
     rec = fitted_to[model]
     W = rec.snapshot.ranking
-    assert isinstance(W, Matrix)
+    assert isinstance(W, WeightMatrix)
     whole = np.stack([W.total(np.array([item])) for item in range(160)])
     x = np.zeros(160)
     liked = [3, 50, 77, 120]
@@ -205,7 +205,7 @@ def test_a_random_order_explains_nothing_and_knows_no_stranger(fitted_to: dict[s
 def test_items_are_like_those_that_they_speak_for(model: str, fitted_to: dict[str, Recommender]) -> None:
     rec = fitted_to[model]
     W = rec.snapshot.ranking
-    assert isinstance(W, Matrix)
+    assert isinstance(W, WeightMatrix)
     row = W.total(np.array([5]))
     row[5] = 0
     order = [item for item in np.argsort(-row, kind="stable").tolist() if row[item] > 0]
@@ -268,7 +268,7 @@ def test_damaged_weights_are_refused(
     model: str, damage: str, fitted_to: dict[str, Recommender], tmp_path: Path
 ) -> None:
     snapshot = fitted_to[model].snapshot
-    assert isinstance(snapshot.ranking, Matrix)
+    assert isinstance(snapshot.ranking, WeightMatrix)
     arrays = {name: array.copy() for name, array in snapshot.ranking.arrays().items()}
     if damage == "shape":
         arrays["values"] = arrays["values"][:-1]
@@ -301,9 +301,9 @@ def test_ranking_by_weights_holds_a_block_of_scores_and_no_more() -> None:
     """2,000 users and 20,000 items: all their scores would be 320 MB."""
     pairs = Pairs.from_indices(np.arange(2000), np.arange(2000) * 10, 2000, 20_000)
     others = np.roll(np.arange(20_000, dtype=np.int32), 1)
-    weights = SparseRows(np.arange(20_001), others, np.ones(20_000, np.float32), 20_000)
+    weights = SparseWeights(np.arange(20_001), others, np.ones(20_000, np.float32), 20_000)
     tracemalloc.start()
-    ranked = rank(WeightCatalogue(weights), pairs, pairs, 1)
+    ranked = top_k(WeightIndex(weights), pairs, pairs, 1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 120e6

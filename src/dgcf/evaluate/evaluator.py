@@ -13,7 +13,7 @@ from dgcf.evaluate.bootstrap import CONFIDENCE, RESAMPLES
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.metrics import ANY_DATA_K, METRICS, coverage, hit_matrix, popularity, require_cut_offs
 from dgcf.memory import require_memory
-from dgcf.ranking.torch_topk import MEMORY, Scorer, top_k
+from dgcf.ranking.torch_backend import MEMORY, Scorer, top_k_by_scores
 
 SPLITS = ("validation", "test")
 MASKS = ("train", "train+validation")
@@ -97,9 +97,9 @@ class Evaluator:
     def evaluate(self, scorer: Scorer) -> Evaluation:
         """Rank with ``scorer`` (anything with ``scores(user_idx) -> (batch, n_items)``)."""
         users, n_items = self.user_idx, self._train.n_items
-        ranked = top_k(scorer, users, self._masked, self.ks[-1], memory=self._memory, chunk=self._chunk).item_idx.numpy(
-            force=True
-        )
+        ranked = top_k_by_scores(
+            scorer, users, self._masked, self.ks[-1], memory=self._memory, chunk=self._chunk
+        ).item_idx.numpy(force=True)
         hits = hit_matrix(ranked, users, self._relevant)
         n_relevant = self._relevant.user_degrees[users]
         values = {f"{name}@{k}": metric(hits, n_relevant, k) for k in self.ks for name, metric in METRICS.items()}

@@ -15,7 +15,7 @@ from dgcf.errors import ConfigError
 from dgcf.models.base import SolvedModel
 from dgcf.models.config import ModelConfig
 from dgcf.ranking.rankings import ItemWeights
-from dgcf.ranking.weights import DenseRows
+from dgcf.ranking.weights import DenseWeights
 
 _BLOCK = 1 << 23  # numbers of a matrix that are worked on at once: 64 MB
 
@@ -63,7 +63,7 @@ class EASE(SolvedModel):
         self.weights.fill_diagonal_(0.0)
 
     def ranking(self, pairs: Pairs) -> ItemWeights:
-        return ItemWeights(pairs, DenseRows(self.weights.numpy()))
+        return ItemWeights(pairs, DenseWeights(self.weights.numpy()))
 
     def _inverse(self, gram: NDArray[np.float64]) -> Tensor:
         """``(G + λ I)⁻¹`` by Cholesky, written over G."""

@@ -17,7 +17,7 @@ from dgcf.graph.crosshop.hubs import Hubs, refuse_too_much, split_hubs
 from dgcf.models.base import SolvedModel
 from dgcf.models.config import ModelConfig
 from dgcf.ranking.rankings import ItemWeights
-from dgcf.ranking.weights import SparseRows
+from dgcf.ranking.weights import SparseWeights
 
 _BLOCK_WORK = 1 << 22  # multiply-adds of one block of rows, whose product has at most as many entries
 _CLASS_WORK = 1 << 27  # what a user with very many items must save to be worth the search by classes
@@ -80,7 +80,7 @@ class ItemKNN(SolvedModel):
         by_target = csr_array((near[kept], self.neighbours.numpy()[kept], indptr), shape=(n_items, n_items))
         W = by_target.T.tocsr()
         W.sort_indices()
-        return ItemWeights(pairs, SparseRows(W.indptr.astype(np.int64), W.indices.astype(np.int32), W.data, n_items))
+        return ItemWeights(pairs, SparseWeights(W.indptr.astype(np.int64), W.indices.astype(np.int32), W.data, n_items))
 
 
 def nearest(pairs: Pairs, k: int, shrinkage: float) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.float64]]]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dgcf.data.pairs import Pairs
 from dgcf.errors import DataError
-from dgcf.ranking.weights import Matrix
+from dgcf.ranking.weights import WeightMatrix
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ItemWeights:
     """
 
     pairs: Pairs
-    weights: Matrix
+    weights: WeightMatrix
 
     def scores(self, user_idx: Tensor) -> Tensor:
         """(batch,) int64 → (batch, n_items), on the CPU."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
 from dgcf.ranking.arrays import Floats, Indices, Rows
-from dgcf.ranking.weights import Matrix
+from dgcf.ranking.weights import WeightMatrix
 
 _BLOCK_SCORES = 2**22  # scores held at once: 16 MiB, which a core's caches and BLAS both like
 _RESCORED = 2**21  # numbers gathered at once while candidates are scored again
@@ -26,7 +26,7 @@ _DIRECT_ITEMS = 512  # so few are looked at one by one
 _FEW = 2  # queries that are not worth a threaded product
 
 
-class Ranked(NamedTuple):
+class TopK(NamedTuple):
     """``item_idx`` (n, k) int64, best first, −1 where no candidate is left; ``scores`` (n, k) float64, −∞ there."""
 
     item_idx: Indices
@@ -43,22 +43,22 @@ class Candidates(NamedTuple):
 Query = TypeVar("Query", contravariant=True)
 
 
-class Searched(Protocol[Query]):
+class ItemIndex(Protocol[Query]):
     """All items that can be found, and how queries score them."""
 
     def __len__(self) -> int: ...
 
-    def only(self, kept: Indices) -> Searched[Query]:
+    def only(self, kept: Indices) -> ItemIndex[Query]:
         """The same with some of the items alone, numbered anew from 0."""
         ...
 
-    def found(self, queries: Query, hidden: Pairs, k: int, ranker: Ranker | None) -> tuple[Candidates, Floats]:
+    def found(self, queries: Query, hidden: Pairs, k: int, backend: Backend | None) -> tuple[Candidates, Floats]:
         """A superset of each query's k best items that are not hidden, and the exact score of each."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Catalogue:
+class EmbeddingIndex:
     """The rows that are ranked, (n_items, dim) float32, in one piece; queries are rows (n, dim)."""
 
     rows: Rows
@@ -66,11 +66,11 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def only(self, kept: Indices) -> Catalogue:
-        return Catalogue(self.rows[kept])
+    def only(self, kept: Indices) -> EmbeddingIndex:
+        return EmbeddingIndex(self.rows[kept])
 
-    def found(self, queries: Rows, hidden: Pairs, k: int, ranker: Ranker | None) -> tuple[Candidates, Floats]:
-        found = (ranker or NumpyRanker()).candidates(self, queries, hidden, k)
+    def found(self, queries: Rows, hidden: Pairs, k: int, backend: Backend | None) -> tuple[Candidates, Floats]:
+        found = (backend or NumpyBackend()).candidates(self, queries, hidden, k)
         return found, exact_scores(queries, self.rows, found)
 
     @cached_property
@@ -103,25 +103,25 @@ class Catalogue:
 
 
 @dataclass(frozen=True, eq=False)
-class WeightCatalogue:
+class WeightIndex:
     """Items by what other items say of them: W (n_items, n_items), or some of its ``columns``; queries are items."""
 
-    weights: Matrix
+    weights: WeightMatrix
     columns: Indices | None = None
 
     def __len__(self) -> int:
         return self.weights.shape[1] if self.columns is None else len(self.columns)
 
-    def only(self, kept: Indices) -> WeightCatalogue:
-        return WeightCatalogue(self.weights, kept if self.columns is None else self.columns[kept])
+    def only(self, kept: Indices) -> WeightIndex:
+        return WeightIndex(self.weights, kept if self.columns is None else self.columns[kept])
 
     def scores(self, items: NDArray[np.integer]) -> Floats:
         """(len(self),) what all ``items`` together say."""
         total = self.weights.total(items)
         return total if self.columns is None else total[self.columns]
 
-    def found(self, queries: Pairs, hidden: Pairs, k: int, ranker: Ranker | None) -> tuple[Candidates, Floats]:
-        """These scores are exact, and made on the CPU whatever the ``ranker``."""
+    def found(self, queries: Pairs, hidden: Pairs, k: int, backend: Backend | None) -> tuple[Candidates, Floats]:
+        """These scores are exact, and made on the CPU whatever the ``backend``."""
         n_items = len(self)
         block = max(1, _BLOCK_SCORES // n_items)
         found: list[Candidates] = []
@@ -148,22 +148,22 @@ def padded(n_items: int) -> int:
     return -(-n_items // groups(n_items)) * groups(n_items)
 
 
-class Ranker(Protocol):
+class Backend(Protocol):
     """Finds candidates: a superset of each query's k best items by exact score."""
 
-    def candidates(self, catalogue: Catalogue, queries: Rows, hidden: Pairs, k: int) -> Candidates:
+    def candidates(self, catalogue: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
         """``hidden`` has a row for each query: the items that are no candidates."""
         ...
 
 
-class NumpyRanker:
+class NumpyBackend:
     """Candidates by one product and a threshold, in blocks of queries.
 
     The k-th largest of the groups' maxima is a lower bound t on the k-th best score, for k groups each have an item
     at least as good. So only items of groups whose maximum is at least t (less the rounding error) are looked at.
     """
 
-    def candidates(self, catalogue: Catalogue, queries: Rows, hidden: Pairs, k: int) -> Candidates:
+    def candidates(self, catalogue: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
         n_items = len(catalogue.rows)
         block = max(1, _BLOCK_SCORES // max(n_items, 1))
         slack = catalogue.slack(queries)
@@ -204,7 +204,7 @@ def _above(scores: Rows | Floats, groups: int, k: int, slack: Floats) -> Candida
     return Candidates(query[place], member * groups + group[place])
 
 
-def rank(catalogue: Searched[Query], queries: Query, hidden: Pairs, k: int, ranker: Ranker | None = None) -> Ranked:
+def top_k(catalogue: ItemIndex[Query], queries: Query, hidden: Pairs, k: int, backend: Backend | None = None) -> TopK:
     """The k best items of each query, without its row of ``hidden``: larger exact score first, then smaller index.
 
     There are never more columns than items, however large k is.
@@ -213,14 +213,14 @@ def rank(catalogue: Searched[Query], queries: Query, hidden: Pairs, k: int, rank
     item_idx = np.full((n, k), -1, dtype=np.int64)
     scores = np.full((n, k), -np.inf)
     if n and len(catalogue):
-        found, exact = catalogue.found(queries, hidden, k, ranker)
+        found, exact = catalogue.found(queries, hidden, k, backend)
         order = np.lexsort((found.item, -exact, found.query))
         query = found.query[order]
         place = np.arange(len(query)) - np.searchsorted(query, query)
         kept = place < k
         item_idx[query[kept], place[kept]] = found.item[order][kept]
         scores[query[kept], place[kept]] = exact[order][kept]
-    return Ranked(item_idx, scores)
+    return TopK(item_idx, scores)
 
 
 def exact_scores(queries: Rows, rows: Rows, pairs: Candidates) -> Floats:

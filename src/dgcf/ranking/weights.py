@@ -17,7 +17,7 @@ Indices = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
 
 
-class Matrix(ABC):
+class WeightMatrix(ABC):
     """A float32 matrix that is asked for sums of its rows."""
 
     @property
@@ -38,7 +38,7 @@ class Matrix(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class DenseRows(Matrix):
+class DenseWeights(WeightMatrix):
     """``values`` (n_rows, n_columns) float32."""
 
     values: NDArray[np.float32]
@@ -58,7 +58,7 @@ class DenseRows(Matrix):
 
 
 @dataclass(frozen=True, eq=False)
-class SparseRows(Matrix):
+class SparseWeights(WeightMatrix):
     """Compressed rows: row r has ``values[indptr[r]:indptr[r + 1]]`` in the columns ``indices[…]``, ascending.
 
     ``indptr`` (n_rows + 1,) int64, ``indices`` (n,) int32, ``values`` (n,) float32.

@@ -25,7 +25,7 @@ from safetensors.numpy import save as encode
 
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import IdKind, Vocabulary
-from dgcf.ranking.weights import DenseRows, Matrix, SparseRows
+from dgcf.ranking.weights import DenseWeights, SparseWeights, WeightMatrix
 from dgcf.recommend import container
 from dgcf.recommend.container import Container, explained
 from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Side, Snapshot
@@ -105,7 +105,7 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
         ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(),
         DATA: encode(_data(snapshot)),
     }
-    if isinstance(snapshot.ranking, Matrix):
+    if isinstance(snapshot.ranking, WeightMatrix):
         members[WEIGHTS] = encode(dict(snapshot.ranking.arrays()))
     else:
         members[EMBEDDINGS] = encode({"users": snapshot.user_rows, "items": snapshot.item_rows})
@@ -160,7 +160,7 @@ def _assemble(opened: Container) -> Snapshot:
     if not len(train):
         raise InvalidFileError(f"{DATA} has no training pair")
     ranking = _ranking(opened, len(users), len(items))
-    if LAYERS in opened and isinstance(ranking, Matrix):
+    if LAYERS in opened and isinstance(ranking, WeightMatrix):
         raise InvalidFileError(f"{LAYERS} does not belong to {WEIGHTS}")
     rule, solved = head["rule"], head.get("least_squares")
     return Snapshot(
@@ -178,7 +178,7 @@ def _assemble(opened: Container) -> Snapshot:
     )
 
 
-def _ranking(opened: Container, n_users: int, n_items: int) -> Embedded | Matrix:
+def _ranking(opened: Container, n_users: int, n_items: int) -> Embedded | WeightMatrix:
     if (WEIGHTS in opened) == (EMBEDDINGS in opened):
         raise InvalidFileError(f"it has both {EMBEDDINGS} and {WEIGHTS}, or neither")
     if WEIGHTS in opened:
@@ -188,11 +188,11 @@ def _ranking(opened: Container, n_users: int, n_items: int) -> Embedded | Matrix
     return Embedded(floats(rows, "users", (n_users, dim)), floats(rows, "items", (n_items, dim)))
 
 
-def _weights(arrays: Arrays, n_items: int) -> Matrix:
+def _weights(arrays: Arrays, n_items: int) -> WeightMatrix:
     if "indptr" not in arrays:
-        return DenseRows(floats(arrays, "values", (n_items, n_items)))
+        return DenseWeights(floats(arrays, "values", (n_items, n_items)))
     places = _rows("", arrays, n_items, n_items)
-    return SparseRows(places.indptr, places.indices, floats(arrays, "values", (len(places),)), n_items)
+    return SparseWeights(places.indptr, places.indices, floats(arrays, "values", (len(places),)), n_items)
 
 
 def _shape(arrays: Arrays, name: str, dimensions: int) -> tuple[int, ...]:
@@ -203,7 +203,7 @@ def _shape(arrays: Arrays, name: str, dimensions: int) -> tuple[int, ...]:
     return shape
 
 
-def _later(opened: Container, ranking: Embedded | Matrix, graph: bool) -> Callable[[], Layers]:
+def _later(opened: Container, ranking: Embedded | WeightMatrix, graph: bool) -> Callable[[], Layers]:
     assert isinstance(ranking, Embedded)
     return lambda: _layers(opened, len(ranking.users) + len(ranking.items), ranking.users.shape[1], graph)
 

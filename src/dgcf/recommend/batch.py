@@ -25,7 +25,7 @@ from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import ADVICE, atomic_file, explain_os_errors
 from dgcf.ranking.arrays import Indices
-from dgcf.ranking.topk import Ranked, Ranker, rank
+from dgcf.ranking.topk import Backend, TopK, top_k
 from dgcf.recommend.chunks import Chunks, chunks_beside, sweep_chunks
 from dgcf.recommend.snapshot import Embedded, Snapshot, catalogue_of, queries_of
 
@@ -48,7 +48,7 @@ class Batch:
     chunk: int = CHUNK
 
     def write(
-        self, target: Path, *, overwrite: bool = False, update: Update | None = None, ranker: Ranker | None = None
+        self, target: Path, *, overwrite: bool = False, update: Update | None = None, backend: Backend | None = None
     ) -> dict[str, Any]:
         """Write a Parquet, CSV or JSON-lines file, by its name; ``update(done, total)`` hears of the progress."""
         kind = self._checked(target, overwrite)
@@ -60,7 +60,7 @@ class Batch:
             for start in starts:
                 if start not in chunks:
                     users = np.arange(start, min(start + self.chunk, self.snapshot.n_users))
-                    ranked = rank(catalogue, queries_of(self.snapshot, users), self._hidden(users), self.k, ranker)
+                    ranked = top_k(catalogue, queries_of(self.snapshot, users), self._hidden(users), self.k, backend)
                     self._keep(engine, users, ranked, chunks, start)
                 if update is not None:
                     update(min(start + self.chunk, self.snapshot.n_users), self.snapshot.n_users)
@@ -103,7 +103,7 @@ class Batch:
         return seen.take(users) if self.exclude_seen else Pairs.empty(len(users), seen.n_items)
 
     def _keep(
-        self, engine: duckdb.DuckDBPyConnection, users: Indices, ranked: Ranked, chunks: Chunks, start: int
+        self, engine: duckdb.DuckDBPyConnection, users: Indices, ranked: TopK, chunks: Chunks, start: int
     ) -> None:
         row, place = np.nonzero(ranked.item_idx >= 0)
         item = ranked.item_idx[row, place]

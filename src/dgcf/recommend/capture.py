@@ -20,7 +20,7 @@ from dgcf.models.base import GraphModel, Model
 from dgcf.models.ials import IALS
 from dgcf.ranking.arrays import Rows
 from dgcf.ranking.rankings import ItemWeights, Ranking
-from dgcf.ranking.weights import Matrix
+from dgcf.ranking.weights import WeightMatrix
 from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Snapshot
 from dgcf.train import Recipe, Run, Trained
 from dgcf.train import load as load_run
@@ -85,7 +85,7 @@ def capture(
     return replace(snapshot, load_layers=lambda: layers) if _reads_back(snapshot, layers) else snapshot
 
 
-def _ranking(found: Ranking) -> Embedded | Matrix:
+def _ranking(found: Ranking) -> Embedded | WeightMatrix:
     return found.weights if isinstance(found, ItemWeights) else Embedded(_array(found.users), _array(found.items))
 
 

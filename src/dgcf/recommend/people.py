@@ -15,7 +15,7 @@ import numpy as np
 from dgcf.data.pairs import Pairs
 from dgcf.ranking.arrays import Floats, Indices, Rows
 from dgcf.ranking.topk import Candidates, exact_scores
-from dgcf.ranking.weights import Matrix
+from dgcf.ranking.weights import WeightMatrix
 from dgcf.recommend.explain import Explainer, Explanation, Part, parts_of
 from dgcf.recommend.foldin import FoldIn
 from dgcf.recommend.snapshot import LeastSquares, Snapshot
@@ -39,7 +39,7 @@ class People(Protocol):
 
 def people_of(snapshot: Snapshot, folding: Callable[[], FoldIn]) -> People:
     """The way in which a model knows people; ``folding`` is asked for the graph's, and refuses where there is none."""
-    if isinstance(snapshot.ranking, Matrix):
+    if isinstance(snapshot.ranking, WeightMatrix):
         return ByTheirItems(snapshot, snapshot.ranking)
     if snapshot.least_squares is not None:
         return ByLeastSquares(snapshot, snapshot.least_squares)
@@ -77,7 +77,7 @@ class ByTheirItems:
     """Somebody is what they have: ``s(u, i) = Σ_j W[j, i]``, and each of these numbers is a reason. A new user is as
     exact as a known one."""
 
-    def __init__(self, snapshot: Snapshot, weights: Matrix) -> None:
+    def __init__(self, snapshot: Snapshot, weights: WeightMatrix) -> None:
         self.snapshot, self.weights = snapshot, weights
 
     def query(self, items: Indices, user: int | None) -> Pairs:

@@ -19,15 +19,15 @@ from dgcf.errors import ConfigError, DataError, NotFittedError
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Floats, Indices, Rows
 from dgcf.ranking.topk import (
+    Backend,
     Candidates,
-    Catalogue,
-    Ranked,
-    Ranker,
-    Searched,
+    EmbeddingIndex,
+    ItemIndex,
+    TopK,
     exact_scores,
-    rank,
+    top_k,
 )
-from dgcf.ranking.weights import Matrix
+from dgcf.ranking.weights import WeightMatrix
 from dgcf.recommend import artifact
 from dgcf.recommend.explain import Explanation
 from dgcf.recommend.foldin import FoldIn
@@ -189,7 +189,7 @@ class Recommender:
             )
         user_idx, item_idx = np.broadcast_arrays(*(np.array(side, dtype=np.int64) for side in found))
         ranking = self.snapshot.ranking
-        if isinstance(ranking, Matrix):
+        if isinstance(ranking, WeightMatrix):
             totals = {user: ranking.total(self.snapshot.train[user]) for user in set(user_idx.tolist())}
             return np.array([totals[user][item] for user, item in zip(user_idx, item_idx, strict=True)])
         return exact_scores(ranking.users, ranking.items, Candidates(user_idx, item_idx))
@@ -212,15 +212,15 @@ class Recommender:
         """The k items most similar to a new one that ``users`` took, folded into the graph."""
         folded = self.folding.fold("item", self._distinct("user", users)[0])
         nothing = _one_row(np.zeros(0, dtype=np.int64), self.snapshot.n_items)
-        ranked = rank(self._directions["item"], normalised(folded.ranked[None]), nothing, _checked(k))
+        ranked = top_k(self._directions["item"], normalised(folded.ranked[None]), nothing, _checked(k))
         return self._table({"new": [None]}, ranked, self._short(ranked, k, self.snapshot.n_items))
 
     def audience_for(self, users: Ids, k: int = 10) -> Table:
         """The k users to whom a new item should be shown, given the ``users`` who took it already."""
         index = self._distinct("user", users)[0]
         folded = self.folding.fold("item", index)
-        everybody, takers = Catalogue(self.snapshot.user_rows), _one_row(index, self.snapshot.n_users)
-        ranked = rank(everybody, folded.ranked[None], takers, _checked(k))
+        everybody, takers = EmbeddingIndex(self.snapshot.user_rows), _one_row(index, self.snapshot.n_users)
+        ranked = top_k(everybody, folded.ranked[None], takers, _checked(k))
         return self._table({"new": [None]}, ranked, self._short(ranked, k, self.snapshot.n_users - len(index)), "user")
 
     # -- reasons ----------------------------------------------------------------------------------------------------
@@ -249,14 +249,14 @@ class Recommender:
         return people_of(self.snapshot, lambda: self.folding)
 
     @cached_property
-    def _catalogue(self) -> Searched[Any]:
+    def _catalogue(self) -> ItemIndex[Any]:
         return catalogue_of(self.snapshot)
 
     @cached_property
-    def _directions(self) -> dict[Side, Catalogue]:
+    def _directions(self) -> dict[Side, EmbeddingIndex]:
         return {
-            "user": Catalogue(normalised(self.snapshot.user_rows)),
-            "item": Catalogue(normalised(self.snapshot.item_rows)),
+            "user": EmbeddingIndex(normalised(self.snapshot.user_rows)),
+            "item": EmbeddingIndex(normalised(self.snapshot.item_rows)),
         }
 
     def _seen(self, index: Indices, exclude_seen: bool) -> Pairs:
@@ -285,7 +285,7 @@ class Recommender:
 
     def _rank(
         self, queries: Any, hidden: Pairs, k: int, only: Ids | None, exclude: Ids | None, device: str | None
-    ) -> tuple[Ranked, list[str]]:
+    ) -> tuple[TopK, list[str]]:
         """Rank all items, or ``only`` some, without the hidden and the excluded ones."""
         k, n_items = _checked(k), self.snapshot.n_items
         allowed = np.ones(n_items, dtype=bool)
@@ -295,19 +295,19 @@ class Recommender:
         if exclude is not None:
             allowed[self.names["item"].find_all(as_list(exclude))] = False
         if allowed.all():
-            ranked = rank(self._catalogue, queries, hidden, k, ranker_on(device))
+            ranked = top_k(self._catalogue, queries, hidden, k, backend_on(device))
             left = n_items - hidden.user_degrees
         else:
             kept = np.flatnonzero(allowed)
             within = _restricted(hidden, allowed)
             ranked = _nothing(hidden.n_users)
             if len(kept):
-                ranked = rank(self._catalogue.only(kept), queries, within, k, ranker_on(device))
-                ranked = Ranked(np.where(ranked.item_idx >= 0, kept[ranked.item_idx], -1), ranked.scores)
+                ranked = top_k(self._catalogue.only(kept), queries, within, k, backend_on(device))
+                ranked = TopK(np.where(ranked.item_idx >= 0, kept[ranked.item_idx], -1), ranked.scores)
             left = len(kept) - within.user_degrees
         return ranked, self._short(ranked, k, int(left.min(initial=n_items)))
 
-    def _short(self, ranked: Ranked, k: int, left: int) -> list[str]:
+    def _short(self, ranked: TopK, k: int, left: int) -> list[str]:
         if k <= left:
             return []
         return [f"{k} were asked for, but as few as {left} are left to recommend; the list is shorter."]
@@ -315,24 +315,24 @@ class Recommender:
     def _similar(self, side: Side, names: Ids, k: int) -> Table:
         index = np.array(self.names[side].find_all(as_list(names)), dtype=np.int64)
         vocabulary = self.snapshot.vocabulary(side)
-        if not isinstance(self.snapshot.ranking, Matrix) and self.snapshot.dim == 1:
+        if not isinstance(self.snapshot.ranking, WeightMatrix) and self.snapshot.dim == 1:
             raise DataError(
                 f"model {self.snapshot.model} has one number for each {side} and knows no likeness; "
                 "train another, such as item-knn or dgcf."
             )
         itself = Pairs(np.arange(len(index) + 1), index.astype(np.int32), len(vocabulary))
-        if side == "item" and isinstance(self.snapshot.ranking, Matrix):
+        if side == "item" and isinstance(self.snapshot.ranking, WeightMatrix):
             hidden = itself.union(_unrelated(self.snapshot.ranking, index))
-            ranked = rank(self._catalogue, itself, hidden, _checked(k))
+            ranked = top_k(self._catalogue, itself, hidden, _checked(k))
         else:
             hidden, directions = itself, self._directions[side]
-            ranked = rank(directions, directions.rows[index], itself, _checked(k))
+            ranked = top_k(directions, directions.rows[index], itself, _checked(k))
         first = {f"of_{side}": [vocabulary.id_of(i) for i in index.tolist()]}
         left = len(vocabulary) - int(hidden.user_degrees.max(initial=0))
         return self._table(first, ranked, self._short(ranked, k, left), side)
 
     def _table(
-        self, first: Mapping[str, Sequence[Any]], ranked: Ranked, notes: Sequence[str], side: Side = "item"
+        self, first: Mapping[str, Sequence[Any]], ranked: TopK, notes: Sequence[str], side: Side = "item"
     ) -> Table:
         vocabulary = self.snapshot.vocabulary(side)
         row, place = np.nonzero(ranked.item_idx >= 0)
@@ -363,14 +363,14 @@ def normalised(rows: Rows) -> Rows:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), dtype=np.float32)
 
 
-def ranker_on(device: str | None) -> Ranker | None:
+def backend_on(device: str | None) -> Backend | None:
     """NumPy's where no device is named, else torch's on that device."""
     if device is None:
         return None
-    from dgcf.ranking.torch_backend import TorchRanker
+    from dgcf.ranking.torch_backend import TorchBackend
     from dgcf.train import pick_device
 
-    return TorchRanker(str(pick_device(device)))
+    return TorchBackend(str(pick_device(device)))
 
 
 def _checked(k: int) -> int:
@@ -383,16 +383,16 @@ def _one_row(hidden: Indices, n_items: int) -> Pairs:
     return Pairs(np.array([0, len(hidden)]), hidden.astype(np.int32), n_items)
 
 
-def _unrelated(weights: Matrix, items: Indices) -> Pairs:
+def _unrelated(weights: WeightMatrix, items: Indices) -> Pairs:
     """For each item those for which it does not speak."""
     rows = [np.flatnonzero(weights.total(items[place : place + 1]) <= 0) for place in range(len(items))]
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     return Pairs(indptr, np.concatenate(rows).astype(np.int32), weights.shape[1])
 
 
-def _nothing(n: int) -> Ranked:
+def _nothing(n: int) -> TopK:
     """The ranking where no candidate is left."""
-    return Ranked(np.empty((n, 0), dtype=np.int64), np.empty((n, 0)))
+    return TopK(np.empty((n, 0), dtype=np.int64), np.empty((n, 0)))
 
 
 def _restricted(hidden: Pairs, allowed: Any) -> Pairs:

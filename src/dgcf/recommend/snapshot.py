@@ -16,8 +16,8 @@ from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import DataError
 from dgcf.ranking.arrays import Floats, Indices, Rows
-from dgcf.ranking.topk import Catalogue, Searched, WeightCatalogue
-from dgcf.ranking.weights import Matrix
+from dgcf.ranking.topk import EmbeddingIndex, ItemIndex, WeightIndex
+from dgcf.ranking.weights import WeightMatrix
 
 Side = Literal["user", "item"]
 
@@ -94,7 +94,7 @@ class Snapshot:
     items: Vocabulary
     train: Pairs
     seen: Pairs
-    ranking: Embedded | Matrix
+    ranking: Embedded | WeightMatrix
     rule: GraphRule | None = None
     readout: Literal["mean", "last"] = "mean"
     cosine: bool = False
@@ -112,7 +112,7 @@ class Snapshot:
     @property
     def embedded(self) -> Embedded:
         """The embeddings; a model that has none is refused what needs them."""
-        if isinstance(self.ranking, Matrix):
+        if isinstance(self.ranking, WeightMatrix):
             raise DataError(
                 f"model {self.model} weighs items by items and has no embeddings, which this needs; train one that "
                 "has, such as dgcf, lightgcn or ials."
@@ -153,13 +153,13 @@ class Snapshot:
         return np.full(depth + 1, 1.0 / (depth + 1))
 
 
-def catalogue_of(snapshot: Snapshot) -> Searched[Any]:
+def catalogue_of(snapshot: Snapshot) -> ItemIndex[Any]:
     """The items of a model, to be ranked by ``queries_of`` its users."""
     ranking = snapshot.ranking
-    return WeightCatalogue(ranking) if isinstance(ranking, Matrix) else Catalogue(ranking.items)
+    return WeightIndex(ranking) if isinstance(ranking, WeightMatrix) else EmbeddingIndex(ranking.items)
 
 
 def queries_of(snapshot: Snapshot, users: Indices) -> Rows | Pairs:
     """What the catalogue is asked for known users: their rows, or their training items."""
     ranking = snapshot.ranking
-    return snapshot.train.take(users) if isinstance(ranking, Matrix) else ranking.users[users]
+    return snapshot.train.take(users) if isinstance(ranking, WeightMatrix) else ranking.users[users]

@@ -1,4 +1,4 @@
-"""The ranker against a full lexicographic sort, under ties, masks, and every way to cut the users."""
+"""The backend against a full lexicographic sort, under ties, masks, and every way to cut the users."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError
 from dgcf.models import Embeddings
-from dgcf.ranking import torch_topk as topk
-from dgcf.ranking.torch_topk import top_k
+from dgcf.ranking import torch_backend
+from dgcf.ranking.torch_backend import top_k_by_scores
 
 
 class Table:
@@ -60,7 +60,7 @@ def test_equals_a_full_sort_with_many_ties(seed, n_users, n_items, levels, share
     scores = torch.from_numpy(rng.integers(-levels, levels, (n_users, n_items)) / 4).to(dtype)
     mask = random_pairs(rng, n_users, n_items, share)
     users = rng.permutation(n_users)
-    best = top_k(Table(scores), users, mask, k)
+    best = top_k_by_scores(Table(scores), users, mask, k)
     assert (best.item_idx.dtype, best.scores.dtype) == (torch.int64, dtype)
     expected = by_full_sort(scores, mask, users, k)
     np.testing.assert_array_equal(best.item_idx.numpy(), expected)
@@ -76,7 +76,7 @@ def test_equals_a_full_sort_with_many_ties(seed, n_users, n_items, levels, share
 def test_equal_scores_come_in_item_order(n_items):
     """One tie across the whole catalogue is the worst case of every shortcut."""
     mask = Pairs.from_indices(np.zeros(3, dtype=int), np.array([0, 2, 5]), 2, n_items)
-    best = top_k(Table(torch.zeros(2, n_items)), np.array([0, 1]), mask, 6)
+    best = top_k_by_scores(Table(torch.zeros(2, n_items)), np.array([0, 1]), mask, 6)
     assert best.item_idx.tolist() == [[1, 3, 4, 6, 7, 8], [0, 1, 2, 3, 4, 5]]
 
 
@@ -86,15 +86,15 @@ def test_chunks_do_not_change_a_bit(n_users, n_items, dim):
     scorer = Embeddings(torch.randn(n_users, dim, generator=generator), torch.randn(n_items, dim, generator=generator))
     mask = random_pairs(np.random.default_rng(0), n_users, n_items, 0.05)
     users = np.arange(n_users)
-    whole = top_k(scorer, users, mask, 20, chunk=n_users)
+    whole = top_k_by_scores(scorer, users, mask, 20, chunk=n_users)
     for cut in ({"chunk": 1}, {"chunk": 7}, {}, {"memory": 20 * 2**20}):
-        best = top_k(scorer, users, mask, 20, **cut)
+        best = top_k_by_scores(scorer, users, mask, 20, **cut)
         assert torch.equal(best.item_idx, whole.item_idx)
         assert torch.equal(best.scores, whole.scores)
     shuffled = np.random.default_rng(1).permutation(n_users)
-    assert torch.equal(top_k(scorer, shuffled, mask, 20, chunk=7).scores, whole.scores[shuffled])
+    assert torch.equal(top_k_by_scores(scorer, shuffled, mask, 20, chunk=7).scores, whole.scores[shuffled])
     for user in range(0, n_users, 29):  # one user asked alone gets the very same bits
-        assert torch.equal(top_k(scorer, users[[user]], mask, 20).scores, whole.scores[[user]])
+        assert torch.equal(top_k_by_scores(scorer, users[[user]], mask, 20).scores, whole.scores[[user]])
 
 
 def test_a_scorer_whose_bits_depend_on_its_batch_is_tamed():
@@ -108,15 +108,15 @@ def test_a_scorer_whose_bits_depend_on_its_batch_is_tamed():
 
     mask = Pairs.empty(1_500, 900)
     users = np.arange(0, 1_500, 37)
-    whole = top_k(Moody(), users, mask, 5, chunk=len(users))
+    whole = top_k_by_scores(Moody(), users, mask, 5, chunk=len(users))
     for chunk in (1, 7, None):
-        assert torch.equal(top_k(Moody(), users, mask, 5, chunk=chunk).item_idx, whole.item_idx)
+        assert torch.equal(top_k_by_scores(Moody(), users, mask, 5, chunk=chunk).item_idx, whole.item_idx)
 
 
 def test_each_block_is_scored_once():
     scorer = Table(torch.rand(25, 30))
     users = np.array([24, 3, 3, 11, 0, 12])
-    top_k(scorer, users, Pairs.empty(25, 30), 3, chunk=2, block=10)
+    top_k_by_scores(scorer, users, Pairs.empty(25, 30), 3, chunk=2, block=10)
     assert scorer.asked == [list(range(10)), list(range(10, 20)), list(range(20, 25))]
 
 
@@ -124,14 +124,14 @@ def test_each_block_is_scored_once():
 @pytest.mark.parametrize("kind", [np.int64, np.uint8])
 def test_any_few_users_get_their_rows(users, kind):
     scores = torch.rand(25, 30)
-    best = top_k(Table(scores), np.array(users, dtype=kind), Pairs.empty(25, 30), 30, block=10)
+    best = top_k_by_scores(Table(scores), np.array(users, dtype=kind), Pairs.empty(25, 30), 30, block=10)
     assert torch.equal(best.scores, scores[users].sort(descending=True).values)
 
 
 @pytest.mark.parametrize("n_items", [1, 1000, 4096, 4097, 5000, 2**21, 2**22, 2**22 + 1, 2**30])
 def test_a_block_is_the_largest_power_of_two_that_fits(n_items):
     """It decides the last bits of the scores, so it must stay as it is."""
-    size = topk._block_size(n_items)
+    size = torch_backend._block_size(n_items)
     powers = [1 << power for power in range(11)]
     assert size == max([1, *(power for power in powers if power * n_items <= 2**22)])
 
@@ -145,30 +145,30 @@ def test_the_scores_of_the_scorer_are_left_alone():
 
     before = scores.clone()
     everything = Pairs.from_indices(np.repeat(np.arange(4), 40), np.tile(np.arange(40), 4), 4, 40)
-    assert (top_k(Own(), np.arange(4), everything, 5).item_idx == -1).all()
+    assert (top_k_by_scores(Own(), np.arange(4), everything, 5).item_idx == -1).all()
     assert torch.equal(scores, before)
 
 
 def test_memory_stays_within_the_budget(monkeypatch):
     made = []
     real = torch.full
-    monkeypatch.setattr(topk.torch, "full", lambda *a, **kw: made.append(real(*a, **kw)) or made[-1])
+    monkeypatch.setattr(torch_backend.torch, "full", lambda *a, **kw: made.append(real(*a, **kw)) or made[-1])
     scorer = Table(torch.rand(64, 10_000))
-    top_k(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=4 * 2**20, block=32)
+    top_k_by_scores(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=4 * 2**20, block=32)
     buffer = made[0]
     block_bytes = 32 * 10_000 * 4
     assert 1 < len(buffer) < 64
     assert buffer.numel() * 4 + block_bytes <= 4 * 2**20
     with pytest.raises(ConfigError, match="raise it, or lower block") as refusal:
-        top_k(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=2**20, block=32)
+        top_k_by_scores(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=2**20, block=32)
     enough = int(re.search(r"at least (\d+) bytes", str(refusal.value))[1])
-    top_k(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=enough, block=32)
+    top_k_by_scores(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=enough, block=32)
     with pytest.raises(ConfigError, match=f"at least {enough} bytes"):
-        top_k(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=enough - 1, block=32)
+        top_k_by_scores(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=enough - 1, block=32)
 
 
 def test_no_user_gives_no_row():
-    best = top_k(Table(torch.rand(3, 4)), np.array([], dtype=int), Pairs.empty(3, 4), 2)
+    best = top_k_by_scores(Table(torch.rand(3, 4)), np.array([], dtype=int), Pairs.empty(3, 4), 2)
     assert best.item_idx.shape == best.scores.shape == (0, 2)
     assert best.item_idx.dtype == torch.int64
 
@@ -178,8 +178,8 @@ def test_nan_is_refused_wherever_it_stands():
         scores = torch.rand(3, n_items)
         scores[2, n_items - 1] = torch.nan
         with pytest.raises(DataError, match="NaN"):
-            top_k(Table(scores), np.arange(3), Pairs.empty(3, n_items), 2)
-        top_k(Table(scores), np.arange(2), Pairs.empty(3, n_items), 2)  # not ranked, so not looked at
+            top_k_by_scores(Table(scores), np.arange(3), Pairs.empty(3, n_items), 2)
+        top_k_by_scores(Table(scores), np.arange(2), Pairs.empty(3, n_items), 2)  # not ranked, so not looked at
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_nan_is_refused_wherever_it_stands():
 def test_bad_input_is_named(change, error, message):
     call = {"scorer": Table(torch.rand(3, 4)), "user_idx": np.arange(3), "mask": Pairs.empty(3, 4), "k": 2}
     with pytest.raises(error, match=message):
-        top_k(**{**call, **change})
+        top_k_by_scores(**{**call, **change})
 
 
 def test_embeddings_of_two_widths_are_refused():
@@ -217,11 +217,11 @@ def test_cuda_agrees_with_the_definition():
     users = rng.permutation(200)[:150]
     expected = by_full_sort(scores, mask, users, 20)
     for chunk in (1, 7, None):
-        best = top_k(Table(scores.cuda()), users, mask, 20, chunk=chunk)
+        best = top_k_by_scores(Table(scores.cuda()), users, mask, 20, chunk=chunk)
         np.testing.assert_array_equal(best.item_idx.cpu().numpy(), expected)
     generator = torch.Generator().manual_seed(0)
     users_at = torch.randn(200, 64, generator=generator).cuda()
     scorer = Embeddings(users_at, torch.randn(5_000, 64, generator=generator).cuda())
-    whole = top_k(scorer, np.arange(200), mask, 20, chunk=200)
+    whole = top_k_by_scores(scorer, np.arange(200), mask, 20, chunk=200)
     for chunk in (1, 7, None):
-        assert torch.equal(top_k(scorer, np.arange(200), mask, 20, chunk=chunk).scores, whole.scores)
+        assert torch.equal(top_k_by_scores(scorer, np.arange(200), mask, 20, chunk=chunk).scores, whole.scores)
