@@ -1,0 +1,39 @@
+"""How a ranking represents users: the rule that a model declares, from which fold-in and explanations follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LinearLayers:
+    """Users and items are nodes of a graph; their rows are a weighted sum of linear propagation layers.
+
+    ``e_n = Σ_l w_l E_n⁽ˡ⁾`` with ``E⁽ˡ⁾ = M (α⁽ˡ⁾ ⊙ E⁽ˡ⁻¹⁾)``. A score splits exactly over the nodes that its layers
+    came from. A new node is computed as a layer would compute it, if M follows from the training pairs.
+    """
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """A user's row is the least-squares solution of iALS for the user's items, given the items' rows.
+
+    ``confidence``: the weight α of a training pair; ``regularization``: λ.
+    """
+
+    confidence: float
+    regularization: float
+
+
+@dataclass(frozen=True)
+class ItemSums:
+    """A user's scores are the sum of the weights of the user's items: ``s(u, i) = Σ_j W[j, i]``."""
+
+
+@dataclass(frozen=True)
+class ConstantUsers:
+    """Every user has the same row, so a new one has it, too."""
+
+
+UserRule = LinearLayers | LeastSquares | ItemSums | ConstantUsers
+"""A ranking without a rule (None) scores the users that it was trained with and can neither fold in nor explain."""
