@@ -17,6 +17,7 @@ from dgcf.train.config import TrainConfig
 from dgcf.train.losses import bpr, l2_term
 from dgcf.train.sampler import Batch
 from dgcf.train.trainer import Trainer
+from tests.train.engine_of import eager_engine
 
 VARIANTS = {
     "dgcf": ("dgcf", {}),
@@ -76,9 +77,9 @@ def test_gradients_of_the_training_step(golden: dict[str, Any], golden_matrix: c
     expected = golden["variants"][variant]
     model, propagation = build(golden, golden_matrix, variant)
     pairs = Pairs.from_indices(*np.array(golden["pairs"]).T, golden["n_users"], golden["n_items"])
-    trainer = Trainer(model, propagation, pairs, TrainConfig(l2=golden["l2"]))
+    engine = eager_engine(Trainer(model, propagation, pairs, TrainConfig(l2=golden["l2"])))
     u, i, j = (torch.tensor(golden["batch"][key]) for key in ("users", "positives", "negatives"))
-    value = trainer.loss(Batch(u, i, j[:, None]), step=0)
+    value = engine.loss(Batch(u, i, j[:, None]), step=0)
     assert value.item() == pytest.approx(expected["bpr"] + expected["l2_term"], abs=1e-10)
     value.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}

@@ -15,6 +15,7 @@ from dgcf.models.base import DropSchedule
 from dgcf.train import DivergedError, Trained, Trainer, build, resolve, train
 from dgcf.train.losses import LOSSES
 from tests.ordering import dataset_in_order
+from tests.train.engine_of import eager_engine
 from tests.train.planted_tastes import planted_tastes, recall, validation_of
 from tests.train.recording_observer import RecordingObserver
 
@@ -74,10 +75,11 @@ def test_the_same_batch_twice_at_rate_zero_gives_equal_gradients(dataset: Datase
     recipe = recipe_for("dgcf", learning_rate=0.0, loss=loss, edge_dropout=0.1)
     model, propagation = build(dataset, recipe)
     trainer = Trainer(model, propagation, dataset.train, recipe.train)
+    engine = eager_engine(trainer)
     batch = trainer.sampler.batch(1, 0)
     seen = []
     for _ in range(2):
-        trainer._step(batch, step=7)
+        engine.step_on(batch, step=7)
         seen.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
     assert len(seen[0]) == 2
     assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
@@ -90,6 +92,7 @@ def test_the_loss_of_a_batch_is_that_of_the_full_computation(dataset: Dataset, n
     recipe = recipe_for(name, l2=0.01, **({} if name == "bpr-mf" else {"edge_dropout": 0.2}))
     model, propagation = build(dataset, recipe)
     trainer = Trainer(model, propagation, dataset.train, recipe.train)
+    engine = eager_engine(trainer)
     batch = trainer.sampler.batch(1, 0)
     u, i, j = batch.users, dataset.n_users + batch.positives, dataset.n_users + batch.negatives.squeeze(1)
     ego = model.ego().detach()
@@ -99,7 +102,7 @@ def test_the_loss_of_a_batch_is_that_of_the_full_computation(dataset: Dataset, n
         final = model(propagation, drop=drop)
         margin = (final[u] * (final[i] - final[j])).sum(1)
         expected = -torch.nn.functional.logsigmoid(margin).mean() + 0.01 * 0.5 * squares / len(u)
-        assert trainer.loss(batch, step).item() == pytest.approx(expected.item(), rel=1e-5)
+        assert engine.loss(batch, step).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,8 @@ def test_edges_are_dropped_anew_in_every_step_and_layer(dataset: Dataset) -> Non
     recipe = recipe_for("dgcf", edge_dropout=0.5, learning_rate=0.0)
     model, propagation = build(dataset, recipe)
     trainer = Trainer(model, propagation, dataset.train, recipe.train)
+    engine = eager_engine(trainer)
     batch = trainer.sampler.batch(1, 0)
-    losses = [trainer.loss(batch, step).item() for step in (1, 2, 1)]
+    losses = [engine.loss(batch, step).item() for step in (1, 2, 1)]
     assert losses[0] == losses[2]
     assert losses[0] != losses[1]

@@ -125,15 +125,14 @@ class Propagation:
         return result.to(x.dtype)
 
     @property
-    def has_cpu_matrix(self) -> bool:
-        """Whether the stack by strips can take over: a stored matrix on the CPU."""
-        return isinstance(self.operator, StoredMap) and self.device.type == "cpu"
+    def is_stored(self) -> bool:
+        """Whether M is one stored matrix, which ``stored`` gives."""
+        return isinstance(self.operator, StoredMap)
 
     @property
     def gpu_matrix(self) -> GpuMatrix | None:
-        """The stored matrix as the fused kernels of a training step read it, where they can: on a GPU, in float32."""
-        matrix: GpuMatrix | None = getattr(self.operator, "gpu_matrix", None)
-        return matrix if self.dtype == torch.float32 else None
+        """The stored matrix in the layout of the Triton kernels; None where they cannot run."""
+        return self.operator.gpu_matrix if isinstance(self.operator, StoredMap) else None
 
     @property
     def stored(self) -> StoredMatrix:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,90 +17,60 @@ from torch import Tensor, nn
 
 from dgcf.data.pairs import Pairs
 from dgcf.graph import EdgeDrop, MessageDrop, NeighbourDraw, Propagation
-from dgcf.graph.kernels.cpu.stack import Drawing, StripStack
 from dgcf.models.config import GraphModelConfig, ModelConfig
 from dgcf.random import uniform
 from dgcf.ranking.rankings import Embeddings, Ranking
 
-if TYPE_CHECKING:
-    from dgcf.graph.operators.stored import StoredMatrix
-
 
 @dataclass(frozen=True)
 class DropSchedule:
-    """What one training step leaves out, layer by layer: edges here, and numbers of what nodes pass on (``messages``).
+    """The random draws of one training step: edge dropout, message dropout and neighbour sampling, for each layer.
 
-    ``per_layer`` draws anew at each layer (the paper); otherwise all layers of a step share one draw (the authors'
-    code). ``kind`` is ``entries`` (each entry of the matrix on its own) or ``edges`` (both directions together).
+    ``per_layer`` draws edges anew for each layer, as the paper does. Otherwise all layers of a step share one draw, as
+    the authors' code does.
     """
 
     p: float
     seed: int
     step: int
     per_layer: bool = True
-    kind: Literal["entries", "edges"] = "entries"
     edge_words: Tensor | None = None
-    """The words of the draws of edges on a device, (layers, 2), for a recorded step; likewise of messages."""
+    """(layers, 2): the key words of edge dropout on a device, for a recorded step. Replaces seed and step."""
     message_words: Tensor | None = None
+    """(layers, 2): the same for message dropout."""
 
     def at(self, layer: int) -> EdgeDrop | None:
-        """The draw of one layer, counted from 0."""
+        """Return the edge dropout of a layer, counted from 0, or None if no edges are dropped."""
         if self.p == 0:
             return None
         words = None if self.edge_words is None else self.edge_words[layer]
-        drawn = layer if self.per_layer else 0
-        return EdgeDrop(p=self.p, seed=self.seed, step=self.step, layer=drawn, kind=self.kind, words=words)
+        return EdgeDrop(p=self.p, seed=self.seed, step=self.step, layer=layer if self.per_layer else 0, words=words)
 
     def messages(self, layer: int, p: float, rows: Tensor, width: int) -> Tensor:
-        """Message dropout: which numbers of the nodes ``rows`` stay at a layer, each with probability 1−p.
+        """Return the mask of message dropout, (n_rows, width) bool: True where a number of ``rows`` is kept.
 
-        (n_rows, width), True or False. A draw depends on (seed, step, layer, node, column) alone: it is the same on
-        every device and for any choice of rows.
+        A draw depends on (seed, step, layer, node, column) alone. It is the same on every device and for any choice
+        of rows.
         """
         words = None if self.message_words is None else self.message_words[layer]
         return MessageDrop(p=p, seed=self.seed, step=self.step, layer=layer, words=words).kept_at(rows, width)
 
     def neighbours(self, layer: int, fanout: int) -> NeighbourDraw:
-        """Which neighbours a node hears at a layer, for a model that hears but a few."""
+        """Return the draw of ``fanout`` neighbours per node at a layer."""
         return NeighbourDraw(fanout=fanout, seed=self.seed, step=self.step, layer=layer)
 
 
 @dataclass(frozen=True)
-class Stack:
-    """A model that is nothing but gated propagation and a read-out, which a batch's rows can be had of in one step.
+class PropagationStack:
+    """Declares that a model is only gated propagation and a readout, so that an engine may compute it by fused kernels.
 
-    ``logits``: (layers, N), (1, N) if shared, of the gates ``α = σ(w)``, or None; ``mean``: read out the mean of all
-    layers, else the last.
+    ``E⁽ˡ⁾ = M (σ(w⁽ˡ⁾) ⊙ E⁽ˡ⁻¹⁾)`` for l = 1 … layers. ``gate_logits``: w, (layers, N), or (1, N) if the layers share
+    it; None without gates. ``mean``: the readout is the mean of all layers, otherwise the last one.
     """
 
     layers: int
-    logits: nn.Parameter | None
+    gate_logits: nn.Parameter | None
     mean: bool
-
-    @property
-    def alpha(self) -> Tensor | None:
-        """The gates, with gradients to their logits."""
-        return None if self.logits is None else torch.sigmoid(self.logits)
-
-    def rows_on_cpu(
-        self, layer0: Tensor, matrix: StoredMatrix, rows: Tensor, drop: DropSchedule, begun: Drawing | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """The final rows of a batch on a CPU and ``½ Σ ‖e‖²`` of its layer-0 rows, differentiable.
-
-        Repeated rows count as often as they are there; ``drop``: what each layer leaves out; ``begun``: the drawing
-        of that, where it has begun already.
-        """
-        found: tuple[Tensor, Tensor] = StripStack.apply(  # type: ignore[no-untyped-call]
-            layer0, self.alpha, matrix, self._drops(drop), rows, self.mean, begun
-        )
-        return found
-
-    def begin_on_cpu(self, matrix: StoredMatrix, n_rows: int, drop: DropSchedule) -> Drawing:
-        """Let idle threads draw what a coming step leaves out, for a batch of about so many rows."""
-        return Drawing(matrix, self._drops(drop), cut=matrix.worth_cutting(n_rows), adjoint=False)
-
-    def _drops(self, drop: DropSchedule) -> tuple[EdgeDrop | None, ...]:
-        return tuple(drop.at(layer) for layer in range(self.layers))
 
 
 class GraphModel(nn.Module, ABC):
@@ -113,7 +83,7 @@ class GraphModel(nn.Module, ABC):
     seeded: ClassVar[bool] = True
     """Whether another seed gives another model."""
     recordable: ClassVar[bool] = True
-    """Whether a training step can be recorded on a GPU and replayed: all that is drawn comes from ``DropSchedule``."""
+    """Whether a step can be recorded on a GPU and replayed: all its draws use the words of ``DropSchedule``."""
 
     config: GraphModelConfig
 
@@ -147,8 +117,8 @@ class GraphModel(nn.Module, ABC):
         ``rows``: (n_rows,) int64 node numbers; ``drop``: what this training step leaves out, None when ranking.
         """
 
-    def stack(self) -> Stack | None:
-        """The model as a ``Stack``, with gradients to its parameters; None for a model that is more than that."""
+    def stack(self) -> PropagationStack | None:
+        """Return the model as a ``PropagationStack``; None for a model that is more than that."""
         return None
 
     @torch.no_grad()

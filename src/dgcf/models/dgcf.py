@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dgcf.config import require_one_of
 from dgcf.graph import Propagation, PropagationSpec
 from dgcf.graph.spec import Cross, Epsilon
-from dgcf.models.base import DropSchedule, GraphModel, Stack
+from dgcf.models.base import DropSchedule, GraphModel, PropagationStack
 from dgcf.models.config import LayeredConfig
 from dgcf.models.layers import READOUTS, IdentityGates, LocalityGates, Readout, propagate
 
@@ -70,9 +70,9 @@ class DGCF(GraphModel):
             else LocalityGates(self.n_nodes, config.layers, shared=config.gates == "shared", seed=seed)
         )
 
-    def stack(self) -> Stack:
+    def stack(self) -> PropagationStack:
         logits = self.gates.logits if isinstance(self.gates, LocalityGates) else None
-        return Stack(self.config.layers, logits, self.config.readout == "mean")
+        return PropagationStack(self.config.layers, logits, self.config.readout == "mean")
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None

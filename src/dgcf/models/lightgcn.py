@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dgcf.config import require_one_of
 from dgcf.graph import Propagation, PropagationSpec
-from dgcf.models.base import DropSchedule, GraphModel, Stack
+from dgcf.models.base import DropSchedule, GraphModel, PropagationStack
 from dgcf.models.config import LayeredConfig
 from dgcf.models.layers import READOUTS, Readout, propagate
 
@@ -37,8 +37,8 @@ class LightGCN(GraphModel):
 
     config: LightGCNConfig
 
-    def stack(self) -> Stack:
-        return Stack(self.config.layers, None, self.config.readout == "mean")
+    def stack(self) -> PropagationStack:
+        return PropagationStack(self.config.layers, None, self.config.readout == "mean")
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dgcf.graph import Propagation
-from dgcf.models.base import DropSchedule, GraphModel, Stack
+from dgcf.models.base import DropSchedule, GraphModel, PropagationStack
 from dgcf.models.config import GraphModelConfig
 
 
@@ -21,8 +21,8 @@ class MatrixFactorisation(GraphModel):
 
     config: MatrixFactorisationConfig
 
-    def stack(self) -> Stack:
-        return Stack(0, None, True)
+    def stack(self) -> PropagationStack:
+        return PropagationStack(0, None, True)
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None

@@ -1,7 +1,8 @@
 """Training: from a dataset and a recipe to a trained model and its run folder."""
 
-from dgcf.train.api import SeedJob, Trained, build, groups, load, pick_device, train, train_many
+from dgcf.train.api import SeedJob, Trained, build, load, train, train_many
 from dgcf.train.config import TrainConfig
+from dgcf.train.engines import groups, pick_device
 from dgcf.train.recipe import Recipe, resolve
 from dgcf.train.run.folder import Run
 from dgcf.train.run.observer import EpochReport, Observer, PlainLines

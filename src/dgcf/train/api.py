@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
 from dgcf.data.dataset import Dataset
-from dgcf.errors import ConfigError
 from dgcf.files import exclusive_lock
 from dgcf.graph import Propagation, build_propagation
 from dgcf.models.base import GraphModel, Model, SolvedModel
 from dgcf.ranking.rankings import Ranking
+from dgcf.train.engines import groups, pick_device
 from dgcf.train.interrupt import asked_to_stop
 from dgcf.train.loop import SideBySide
 from dgcf.train.peak_memory import mark_peak
@@ -29,7 +28,6 @@ from dgcf.train.run.records import append_text
 from dgcf.train.solve import solve
 from dgcf.train.trainer import Trainer, Validate, ranked_embeddings
 
-T = TypeVar("T")
 CURVES = "curves.png"
 
 
@@ -47,18 +45,6 @@ class Trained:
     reason: str
     interrupted: bool
     run: Run | None
-
-
-def pick_device(name: str) -> torch.device:
-    """``auto`` is the GPU where there is one, otherwise the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as problem:
-        raise ConfigError(f"device {name!r} cannot be used here; choose auto or cpu.") from problem
-    return device
 
 
 def build(
@@ -122,13 +108,6 @@ def train_many(
         if results[-1].interrupted:
             break
     return results
-
-
-def groups(trainings: Sequence[T], recipe: Recipe, device: str) -> list[list[T]]:
-    """Which of several trainings with this recipe go side by side: on a GPU all of them, else each is alone."""
-    if pick_device(device).type == "cuda" and not recipe.entry.solved:
-        return [list(trainings)]
-    return [[each] for each in trainings]
 
 
 def _train_together(

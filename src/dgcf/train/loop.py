@@ -4,36 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from dgcf.train.engines.cuda_graph import CapturedSteps
+from dgcf.train.engines import Engine, pick_engine
 
 if TYPE_CHECKING:
     from dgcf.train.trainer import Trainer
-
-
-class Steps(Protocol):
-    """What takes the steps of an epoch, for all trainings at once."""
-
-    def begin(self, epoch: int, batch: int) -> None:
-        """Prepare an epoch, from one of its batches on."""
-
-    def run(self, batch: int) -> None:
-        """Take the step of the next batch."""
-
-
-class OrdinarySteps:
-    """Each training takes its own step, one after the other."""
-
-    def __init__(self, trainers: Sequence[Trainer]) -> None:
-        self.trainers = trainers
-
-    def begin(self, epoch: int, batch: int) -> None:
-        """Nothing is prepared: each batch is drawn when its turn comes."""
-
-    def run(self, batch: int) -> None:
-        for trainer in self.trainers:
-            trainer.take_step(batch)
 
 
 class SideBySide:
@@ -48,7 +24,7 @@ class SideBySide:
         assert len(places) == 1, "trainings side by side are at the same place"
         self.trainers = trainers
         self._running: list[Trainer] = []
-        self._steps: Steps
+        self._engine: Engine
 
     def fit(self) -> list[str]:
         """Train each to its end, the end of its patience, or all to an interruption; the reasons in words."""
@@ -70,15 +46,15 @@ class SideBySide:
         """Finish the epoch in progress of all that are not finished; False if asked to stop between two steps."""
         running = [trainer for trainer in self.trainers if not trainer.finished]
         if running != self._running:
-            self._running, self._steps = running, _steps(running)
+            self._running, self._engine = running, pick_engine(running)
         first = running[0]
         batches, before = first.sampler.batches_per_epoch, first.done
         for trainer in running:
             trainer.observer.epoch_began(trainer.epoch, trainer.config.epochs, batches, trainer.done)
         began = time.perf_counter()
-        self._steps.begin(first.epoch, first.done)
+        self._engine.begin_epoch(first.epoch, first.done)
         while first.done < batches:
-            self._steps.run(first.done)
+            self._engine.step(first.done)
             for trainer in running:
                 trainer.done += 1
                 trainer.observer.batch_done()
@@ -94,11 +70,3 @@ class SideBySide:
             trainer.end_epoch(seconds, batches - before)
             trainer.save()
         return True
-
-
-def _steps(trainers: Sequence[Trainer]) -> Steps:
-    """Recorded steps where the device and the model allow them, else ordinary ones."""
-    first = trainers[0]
-    if CapturedSteps.suit(first.model, first.propagation, first.device):
-        return CapturedSteps(trainers)
-    return OrdinarySteps(trainers)

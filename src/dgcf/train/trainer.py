@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -18,19 +17,14 @@ from torch import Tensor
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ArtifactError, ConfigError, DgcfError, did_you_mean
 from dgcf.graph import Propagation
-from dgcf.graph.kernels.cpu.stack import Drawing
-from dgcf.graph.kernels.cpu.threads import undivided
-from dgcf.graph.operators.stored import StoredMatrix
-from dgcf.models.base import DropSchedule, GraphModel, Stack
+from dgcf.models.base import GraphModel
 from dgcf.random import bits
 from dgcf.ranking.rankings import Embeddings, Ranking
 from dgcf.train.config import TrainConfig
-from dgcf.train.engines.device_batches import LaidOutEpochs
 from dgcf.train.loop import SideBySide
-from dgcf.train.losses import l2_term
 from dgcf.train.run.checkpoint import Checkpoint, adam_tensors, check_weights, fill_adam, fill_model
 from dgcf.train.run.observer import EpochReport, Observer
-from dgcf.train.sampler import Batch, Sampler
+from dgcf.train.sampler import Sampler
 from dgcf.train.stopping import EarlyStopping
 
 Validate = Callable[[Ranking], Mapping[str, float]]
@@ -85,7 +79,6 @@ class Trainer:
         self.config, self.seed, self.validate = config, seed, validate
         self.observer, self.keeper, self.interrupted = observer or Observer(), keeper, interrupted
         self.sampler = sampler_for(pairs, config, seed)
-        self._batches = LaidOutEpochs(self.sampler) if LaidOutEpochs.suit(self.sampler) else self.sampler
         # On a CUDA device Adam counts its steps there, so that a recorded step can be replayed without the host.
         capturable = self.device.type == "cuda"
         self.optimizer = torch.optim.Adam(
@@ -96,73 +89,6 @@ class Trainer:
         self.best: dict[str, Tensor] = {}
         self.running_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self.drop_seed = int(bits(seed, "edge-dropout", 1)[0] >> 1)
-        self._begun: Drawing | None = None  # what the next step leaves out, if its drawing has begun
-
-    # -- one step ---------------------------------------------------------------------------------------------------
-
-    def loss(self, batch: Batch, step: int) -> Tensor:
-        """The batch's loss plus λ times its L2 term: a scalar.
-
-        Only the rows that the batch names are computed in the last layer, each of them once.
-        """
-        size = len(batch)
-        items = torch.cat([batch.positives, batch.negatives.flatten()]) + self.model.n_users
-        nodes = torch.cat([batch.users, items])
-        final, squares = self._rows(nodes, step)
-        users, positives, negatives = torch.split(final, [size, size, len(nodes) - 2 * size])
-        if not self.config.objective.shared:
-            negatives = negatives.view(*batch.negatives.shape, negatives.shape[1])
-        value = self.config.score(users, positives, negatives, batch.hits)
-        if self.config.l2 == 0:
-            return value
-        return value + self.config.l2 / size * squares
-
-    def _rows(self, nodes: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """The final rows of the nodes, and half the sum of their squares in layer 0, which L2 regularises."""
-        if self._by_strips is not None:
-            stack, matrix = self._by_strips
-            return stack.rows_on_cpu(self.model.layer0, matrix, nodes, self._drop(step), self._begun)
-        times = torch.bincount(nodes, minlength=self.model.n_nodes)
-        rows = times.nonzero().squeeze(1)
-        place = (torch.cumsum(times > 0, dim=0) - 1)[nodes]  # where each node's row lies among ``rows``
-        final = self.model(self.propagation, rows=rows, drop=self._drop(step))
-        return _gathered(final, place), l2_term(self.model.ego(rows), times[rows], 1)
-
-    @property
-    def _by_strips(self) -> tuple[Stack, StoredMatrix] | None:
-        """The model as a stack whose columns the CPU can take apart: its matrix is stored, in the same precision."""
-        stack, operator = self.model.stack(), self.propagation
-        if stack is None or operator is None or not operator.has_cpu_matrix:
-            return None
-        return (stack, operator.stored) if operator.dtype == self.model.layer0.dtype else None
-
-    def _begin(self, step: int, n_rows: int) -> Drawing | None:
-        """Let idle threads draw what a coming step leaves out, while this one ends."""
-        if self._by_strips is None:
-            return None
-        stack, matrix = self._by_strips
-        return stack.begin_on_cpu(matrix, n_rows, self._drop(step))
-
-    def _drop(self, step: int) -> DropSchedule:
-        """What this step leaves out; without drop-edge too, since a model may drop messages."""
-        p = self.config.edge_dropout
-        return DropSchedule(p, self.drop_seed, step, per_layer=self.config.dropout_draws == "layer")
-
-    def take_step(self, number: int) -> None:
-        """The ordinary step, on any device: batch ``number`` of the epoch in progress."""
-        batch = self._batches.batch(self.epoch, number).to(self.device)
-        self._step(batch, self.epoch * self.sampler.batches_per_epoch + number)
-
-    def _step(self, batch: Batch, step: int) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        # Dividing the small operations of such a loss between threads costs more than it saves.
-        with nullcontext() if self.config.objective.all_pairs else undivided():
-            value = self.loss(batch, step)
-            value.backward()  # type: ignore[no-untyped-call]
-            self._begun = self._begin(step + 1, 2 * len(batch) + batch.negatives.numel())
-        self.optimizer.step()
-        # Kept on the device and looked at when something is saved or reported: no wait in every step.
-        self.running_loss += value.detach() * len(batch)
 
     # -- the course of a training ---------------------------------------------------------------------------------
 
@@ -316,16 +242,6 @@ def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
         recency=config.recency,
         seed=seed,
     )
-
-
-def _gathered(rows: Tensor, place: Tensor) -> Tensor:
-    """``rows[place]``, (len(place), d), with an adjoint that adds repeats in a fixed order on every device.
-
-    ``index_select`` is the faster one, but on a GPU its adjoint adds in whatever order the threads come.
-    """
-    if rows.device.type == "cpu":
-        return rows.index_select(0, place)
-    return torch.nn.functional.embedding(place, rows)
 
 
 def ranked_embeddings(model: GraphModel, propagation: Propagation | None, config: TrainConfig) -> Embeddings:

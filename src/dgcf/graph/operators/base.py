@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from dgcf.graph.edge_dropout import EdgeDrop
+from dgcf.graph.kernels import triton_runs
 from dgcf.graph.kernels.cpu.sparse import product, transpose
 from dgcf.graph.operators.stored import StoredMatrix
+
+if TYPE_CHECKING:
+    from dgcf.graph.kernels.cuda.sparse import GpuMatrix
 
 
 class LinearMap(Protocol):
@@ -35,6 +38,9 @@ class LinearMap(Protocol):
 
 class StoredMap:
     """The map of a matrix whose entries are stored: ``L + Lc + I`` merged, one product a layer."""
+
+    gpu_matrix: GpuMatrix | None = None
+    """The matrix in the layout of the Triton kernels, where they run."""
 
     def __init__(self, matrix: StoredMatrix) -> None:
         self.matrix = matrix
@@ -64,8 +70,7 @@ def _rescaled(result: Tensor, drop: EdgeDrop | None) -> Tensor:
 
 def stored_map(matrix: StoredMatrix) -> StoredMap:
     """The map of a stored matrix with the fastest products that there are where it lies."""
-    fused = matrix.device.type == "cuda" and matrix.dtype != torch.float64 and find_spec("triton") is not None
-    if not fused:
+    if not triton_runs(matrix.device, matrix.dtype):
         return StoredMap(matrix)
     from dgcf.graph.kernels.cuda.sparse import GpuMap
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dgcf.graph import EdgeDrop, MessageDrop, Propagation, draw_keys
-from dgcf.models.base import GraphModel
+from dgcf.graph import EdgeDrop, MessageDrop, draw_keys
+from dgcf.train.engines.base import Training
 from dgcf.train.engines.device_batches import DeviceBatches, Drawn
-from dgcf.train.engines.seed_lanes import Lane, lanes_of
+from dgcf.train.engines.seed_lanes import Lanes
 
 WARM_UP = 2
 """Runs before a step is recorded: kernels are compiled and buffers found in them."""
@@ -33,20 +32,20 @@ class HostDraws(NamedTuple):
     words: NDArray[np.int32] | None
 
 
-class CapturedSteps:
-    """The steps of lanes that are alike but for their seeds; ``begin`` an epoch, ``run`` its batches by number."""
+class CudaGraphEngine:
+    """Records the step of ``lanes``, once for each batch size, and replays it."""
 
-    def __init__(self, trainings: Sequence[Lane]) -> None:
+    def __init__(self, trainings: Sequence[Training], lanes: Lanes) -> None:
         first = trainings[0]
         self.trainings, self.config, self.sampler = trainings, first.config, first.sampler
         self.device, self.n_users = first.model.layer0.device, first.model.n_users
         self.n_nodes = first.model.n_nodes
-        self.lanes = lanes_of(trainings)
+        self.lanes = lanes
         self.batches = DeviceBatches([one.sampler for one in trainings], self.device)
-        lanes, number = len(trainings), self.sampler.batches_per_epoch
+        n_lanes, number = len(trainings), self.sampler.batches_per_epoch
         width, layers = self._width(self.config.batch_size), first.model.config.layers
-        self.nodes = torch.zeros(lanes, number, 3, width, dtype=torch.int64, device=self.device)
-        self.words = torch.zeros(lanes, number, 2, layers, 2, dtype=torch.int32, device=self.device)
+        self.nodes = torch.zeros(n_lanes, number, 3, width, dtype=torch.int64, device=self.device)
+        self.words = torch.zeros(n_lanes, number, 2, layers, 2, dtype=torch.int32, device=self.device)
         # Each layer's draw of edges is new, or that of the step's first; messages are always drawn anew.
         edges, messages = self.config.edge_dropout, first.model.config.message_dropout
         anew = self.config.dropout_draws == "layer"
@@ -57,16 +56,9 @@ class CapturedSteps:
         self._ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dgcf-draws")
         self._next: tuple[int, Future[HostDraws]] | None = None
 
-    @staticmethod
-    def suit(model: GraphModel, propagation: Propagation | None, device: torch.device) -> bool:
-        """Whether a model's steps can be recorded: else ordinary ones run on the device."""
-        if device.type != "cuda" or find_spec("triton") is None or not model.recordable:
-            return False
-        return propagation is None or propagation.gpu_matrix is not None
-
     # -- an epoch ---------------------------------------------------------------------------------------------------
 
-    def begin(self, epoch: int, batch: int) -> None:
+    def begin_epoch(self, epoch: int, batch: int) -> None:
         """Lay out the batches of an epoch, and go to one of them."""
         if epoch != self.epoch:
             ready = self._next[1] if self._next is not None and self._next[0] == epoch else None
@@ -120,7 +112,7 @@ class CapturedSteps:
             return 2 * size + self.sampler.shared
         return (2 + self.sampler.per_pair) * size
 
-    def run(self, batch: int) -> None:
+    def step(self, batch: int) -> None:
         """Take the next step, which must be that of ``batch``."""
         size = self.sampler.batch_sizes[batch]
         if size not in self.graphs:

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dgcf.graph import Propagation
-from dgcf.models.base import DropSchedule, GraphModel, Stack
+from dgcf.models.base import DropSchedule, GraphModel, PropagationStack
 from dgcf.train.config import TrainConfig
+from dgcf.train.engines.base import Training
 from dgcf.train.losses import l2_term
 from dgcf.train.sampler import Sampler
 
@@ -30,18 +30,6 @@ TABLE = 1 << 31
 
 PAIRWISE = {"bpr": False, "bpr-hardest": True}
 """The losses that one kernel computes, and whether the hardest negative alone counts."""
-
-
-class Lane(Protocol):
-    """What is needed of a training: a trainer is one."""
-
-    model: GraphModel
-    propagation: Propagation | None
-    config: TrainConfig
-    sampler: Sampler
-    optimizer: torch.optim.Adam
-    drop_seed: int
-    running_loss: Tensor
 
 
 class Lanes(Protocol):
@@ -97,7 +85,7 @@ class StackLanes:
     From here on the lanes' parameters, Adam's state and running losses are views of what is stacked here.
     """
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    def __init__(self, lanes: Sequence[Training]) -> None:
         from dgcf.graph.kernels.cuda.stack import GpuStack
 
         first, stack = lanes[0], _stack_of(lanes[0].model)
@@ -107,7 +95,7 @@ class StackLanes:
         storage = torch.bfloat16 if self.config.storage == "bfloat16" else torch.float32
         self.stack = GpuStack(matrix, stack.layers, stack.mean, storage)
         self.layer0 = _stacked([lane.model.layer0 for lane in lanes])
-        gates = [_stack_of(lane.model).logits for lane in lanes]
+        gates = [_stack_of(lane.model).gate_logits for lane in lanes]
         self.logits = _stacked([one for one in gates if one is not None]) if gates[0] is not None else None
         self.optimizer = self._joined_adam()
         self.total = torch.stack([lane.running_loss for lane in lanes])
@@ -174,7 +162,7 @@ class StackLanes:
 class ModelLanes:
     """Any other model: each lane has its own parameters and optimizer, and a stream beside the others."""
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    def __init__(self, lanes: Sequence[Training]) -> None:
         self.lanes, first = lanes, lanes[0]
         self.config, self.device = first.config, first.model.layer0.device
         self.scorer = Scorer(first.config, first.sampler, self.device)
@@ -206,7 +194,7 @@ class ModelLanes:
             here.wait_stream(stream)
 
     @torch.enable_grad()
-    def _step(self, lane: Lane, size: int, batch: BatchNodes, words: Tensor) -> None:
+    def _step(self, lane: Training, size: int, batch: BatchNodes, words: Tensor) -> None:
         """The trainer's own step with all rows of the last layer: how many a batch has is not known beforehand."""
         from dgcf.graph.kernels.cuda.stack import NodeRows
 
@@ -224,11 +212,6 @@ class ModelLanes:
         lane.running_loss += value.detach() * size
 
 
-def lanes_of(trainings: Sequence[Lane]) -> Lanes:
-    """The lanes of some trainings of one model, by the fastest way to take their steps."""
-    return ModelLanes(trainings) if trainings[0].model.stack() is None else StackLanes(trainings)
-
-
 def _stacked(parameters: Sequence[nn.Parameter]) -> nn.Parameter:
     joined = torch.stack([parameter.detach() for parameter in parameters])
     for parameter, part in zip(parameters, joined, strict=True):
@@ -236,12 +219,12 @@ def _stacked(parameters: Sequence[nn.Parameter]) -> nn.Parameter:
     return nn.Parameter(joined)
 
 
-def _stack_of(model: GraphModel) -> Stack:
+def _stack_of(model: GraphModel) -> PropagationStack:
     stack = model.stack()
     assert stack is not None
     return stack
 
 
 def _gates_of(model: GraphModel) -> list[nn.Parameter]:
-    logits = _stack_of(model).logits
+    logits = _stack_of(model).gate_logits
     return [] if logits is None else [logits]

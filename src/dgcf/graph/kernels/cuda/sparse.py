@@ -163,7 +163,7 @@ class GpuMap(StoredMap):
 
     def __init__(self, matrix: StoredMatrix) -> None:
         super().__init__(matrix)
-        self.gpu_matrix = GpuMatrix(matrix)
+        self.gpu_matrix: GpuMatrix = GpuMatrix(matrix)
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
         """``M x`` or ``(M x)[rows]``."""
