@@ -10,12 +10,14 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from dgcf.data import download
 from dgcf.data.dataset import Dataset
 from dgcf.data.known import CATALOG as CATALOG
 from dgcf.data.known import Edition, KnownDataset, KnownFile, Remote
 from dgcf.data.paths import local_path
+from dgcf.data.statistics import Statistics, statistics
 from dgcf.errors import DataError, did_you_mean
 from dgcf.text import Notify
 
@@ -48,6 +50,14 @@ def entry(name: str) -> KnownDataset:
             f"there is no dataset, file or folder {name!r}{did_you_mean(name, CATALOG) or '.'} `dgcf data list` names "
             "the known ones."
         ) from None
+
+
+def listing() -> list[dict[str, Any]]:
+    """Return name, summary, licence and presence on this machine of every known dataset, JSON-ready."""
+    return [
+        {"name": known.name, "summary": known.summary, "local": is_local(known), "licence": known.licence}
+        for known in CATALOG.values()
+    ]
 
 
 def is_local(known: KnownDataset) -> bool:
@@ -131,6 +141,12 @@ def load_known(name: str, notify: Notify | None = None, progress: download.Progr
             "delete them from the cache or from DGCF_DATA_HOME and fetch them again."
         )
     return dataset
+
+
+def describe(dataset: Dataset) -> Statistics:
+    """Return the statistics of a dataset, with its known name and caveats if the catalogue has it."""
+    known_as, caveats = recognise(dataset)
+    return statistics(dataset, known_as, caveats)
 
 
 def recognise(dataset: Dataset) -> tuple[str | None, list[str]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
+from dgcf.config import parameters
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.models.base import GraphModel, Model, SolvedModel
 from dgcf.models.config import GraphModelConfig, ModelConfig
@@ -55,6 +58,16 @@ class Entry:
             return self.kind(n_users, n_items, config)
         assert isinstance(config, GraphModelConfig)
         return self.kind(n_users, n_items, config, seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the description, how the model is trained, its equation and its own settings, JSON-ready."""
+        return {
+            "name": self.name,
+            "about": self.about,
+            "trained": "at once" if self.solved else "in epochs",
+            "source": (inspect.getdoc(self.kind) or "").replace("``", "`"),
+            "parameters": [parameter.to_dict() for parameter in parameters(self.config)],
+        }
 
 
 CATALOG: Mapping[str, Entry] = {

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from dgcf.config import configure, refuse_unknown
+from dgcf.config import configure, parameters, refuse_unknown
 from dgcf.errors import ConfigError
-from dgcf.models.catalog import Entry, entry
+from dgcf.models.catalog import CATALOG, Entry, entry
 from dgcf.models.config import ModelConfig
 from dgcf.train.config import TrainConfig
 from dgcf.train.presets import preset_settings
@@ -55,6 +55,19 @@ def resolve(
         configure(found.config, {key: chosen[key] for key in found.keys if key in chosen}, f"model {model}"),
         configure(TrainConfig(), {key: chosen[key] for key in loop_keys if key in chosen}, "training"),
     )
+
+
+def describe_models(name: str | None = None) -> dict[str, Any]:
+    """Return all models, or the named one, and the settings of the training loop if any of them is trained in epochs.
+
+    JSON-ready.
+    """
+    entries = list(CATALOG.values()) if name is None else [entry(name)]
+    in_epochs = any(not model.solved for model in entries)
+    return {
+        "models": [model.to_dict() for model in entries],
+        "training": [parameter.to_dict() for parameter in parameters(TrainConfig())] if in_epochs else [],
+    }
 
 
 def _refuse_loop(found: Entry, given: Mapping[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,18 @@ PAPER_CLAIMS = {
     "L+Lc+I": "one limit",
 }
 ROUNDING = 1e-12
+# JSON field of the report: attribute of a walk.
+REPORTED = {
+    "gap_limit": "gap_limit",
+    "gap_limit_exact": "gap_limit_exact",
+    "decay_per_step": "decay_per_step",
+    "flip_per_step": "flip_per_step",
+    "within_bound": "within_bound",
+    "pi_error": "limit_error",
+    "two_limits": "two_sided",
+    "steps": "steps",
+    "settled": "settled",
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,11 @@ class Component:
         """Whether the filter left it a cross-hop edge (a loop suffices), hence a single limit."""
         return self.cross_edges > 0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the component as JSON-ready values."""
+        derived = {"gap_limit": self.gap_limit, "one_limit_with_cross": self.one_limit_with_cross}
+        return asdict(self) | derived
+
 
 @dataclass(frozen=True)
 class OscillationReport:
@@ -104,6 +122,24 @@ class OscillationReport:
     def connected(self) -> bool:
         """Whether there is one component and no isolated node."""
         return len(self.components) == 1 and self.isolated == 0
+
+    def to_dict(self, name: str) -> dict[str, Any]:
+        """Return the report as JSON-ready values; ``name`` is the dataset's."""
+        walks = self.walks
+        return {
+            "name": name,
+            "epsilon": self.epsilon,
+            **{key: {name: getattr(walk, field) for name, walk in walks.items()} for key, field in REPORTED.items()},
+            "paper_claims": PAPER_CLAIMS,
+            "gaps": {name: walk.gaps.tolist() for name, walk in walks.items()},
+            "bound": {name: walk.bounds.tolist() for name, walk in walks.items()},
+            "spectrum": {name: {"lowest": w.ends.lowest, "second": w.ends.highest} for name, w in walks.items()},
+            "condition": {name: walk.condition for name, walk in walks.items() if walk.two_sided},
+            "symmetric": {"gaps": self.symmetric_gaps.tolist(), "bound": self.symmetric_bounds.tolist()},
+            "connected": self.connected,
+            "isolated_nodes": self.isolated,
+            "components": [part.to_dict() for part in self.components],
+        }
 
 
 def oscillation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +68,27 @@ class GraphReport:
         if self.histogram is not None:
             memory["unfiltered"] = ENTRY_BYTES * (direct + self.histogram.total) + offsets
         return memory
+
+    def to_dict(self, name: str) -> dict[str, Any]:
+        """Return the report as JSON-ready values; ``name`` is the dataset's."""
+        cross, warning = self.cross, self.cross.warning()
+        return {
+            "name": name,
+            "users": self.n_users,
+            "items": self.n_items,
+            "direct_edges": cross.direct_edges,
+            "cross_edges": cross.edges,
+            "cross_edges_off_diagonal": cross.off_diagonal,
+            "ratio": cross.ratio,
+            "epsilon": cross.epsilon,
+            "memory_bytes": self.memory_bytes,
+            "peak_held": cross.peak_held,
+            "build_seconds": self.build_seconds,
+            "histogram": None
+            if self.histogram is None
+            else {"edges": self.histogram.edges.tolist(), "counts": self.histogram.counts.tolist()},
+            "warnings": [] if warning is None else [warning],
+        }
 
 
 def graph_report(
