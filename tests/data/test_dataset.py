@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from dgcf.data import Dataset, load
 from dgcf.data.dataset import SPLITS
-from dgcf.data.prepare import Preparation, prepare
+from dgcf.data.prepare import Preparation, prepare, prepare_rows
 from dgcf.errors import DataError
 from dgcf.stored import UncheckedWarning
+from tests.data.rows import rows_of
 from tests.ordering import dataset_in_order
 from tests.resealing import reseal_dataset
 
@@ -38,7 +39,7 @@ def same(one: Dataset, other: Dataset) -> bool:
 @given(st.lists(st.tuples(raw_ids, raw_ids), min_size=1, max_size=30))
 def test_save_and_load_round_trip(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]) -> None:
     titles = {item: f"title of {item}" for _, item in pairs[:3]}
-    dataset = prepare(pd.DataFrame(pairs, columns=["user", "item"]), titles=titles)
+    dataset = prepare_rows(rows_of(pairs), Preparation(), titles=titles)
     folder = dataset.save(tmp_path_factory.mktemp("saved") / "set")
     assert same(Dataset.load(folder), dataset)
     assert same(load(folder), dataset)
@@ -49,8 +50,8 @@ def test_save_and_load_round_trip(tmp_path_factory: pytest.TempPathFactory, pair
 def test_places_come_back_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, int]]
 ) -> None:
-    frame = pd.DataFrame(rows, columns=["user", "item", "timestamp"])
-    dataset = prepare(frame, Preparation(keep_order=True))
+    pairs, times = [(user, item) for user, item, _ in rows], [float(time) for *_, time in rows]
+    dataset = prepare_rows(rows_of(pairs, times), Preparation(keep_order=True))
     folder = dataset.save(tmp_path_factory.mktemp("saved") / "set")
     for found in (Dataset.load(folder), load(folder)):
         assert same(found, dataset)

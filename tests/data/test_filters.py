@@ -14,13 +14,9 @@ from dgcf.data.prepare import Preparation, prepare
 from dgcf.data.readers import ReadOptions
 from dgcf.data.splits import Split
 from dgcf.errors import ConfigError, DataError
+from tests.data.rows import rows_of
 
 pair_lists = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=1, max_size=50)
-
-
-def rows_of(pairs: list[tuple[int, int]]) -> Interactions:
-    frame = pd.DataFrame(pairs, columns=["user", "item"])
-    return collect([frame], ReadOptions(), RatingFilter())
 
 
 def pairs_of(rows: Interactions) -> set[tuple[object, object]]:

@@ -1,9 +1,10 @@
-"""The order of each user's pairs, from what users have: by time, or by place in a line."""
+"""The order of each user's pairs: by time, or by position in a line."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -15,16 +16,18 @@ from hypothesis import strategies as st
 from dgcf.data import Dataset, load
 from dgcf.data.convert import convert
 from dgcf.data.dataset import SPLITS
-from dgcf.data.interactions import RatingFilter
-from dgcf.data.prepare import Preparation, prepare
+from dgcf.data.interactions import APART, Interactions, RatingFilter
+from dgcf.data.prepare import Preparation, prepare, prepare_rows
 from dgcf.data.readers import ReadOptions
 from dgcf.data.splits import Method, Split
 from dgcf.data.statistics import statistics
 from dgcf.errors import ConfigError, DataError
 from tests.conftest import data_home
+from tests.data.rows import LISTED, rows_of
 
 KEPT = Preparation(keep_order=True)
 LISTS = ReadOptions(format="adjacency")
+METHODS: tuple[Method, ...] = get_args(Method)
 Places = dict[tuple[Any, Any], int]
 rows_with_times = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 6)), min_size=1, max_size=60
@@ -39,7 +42,7 @@ def places(dataset: Dataset, split: str) -> Places:
 
 
 def all_places(dataset: Dataset) -> Places:
-    """Of all parts, which must have no pair in common."""
+    """Places of all splits, which must have no pair in common."""
     parts = [places(dataset, split) for split in SPLITS]
     joined = {pair: place for part in parts for pair, place in part.items()}
     assert len(joined) == sum(map(len, parts))
@@ -47,7 +50,7 @@ def all_places(dataset: Dataset) -> Places:
 
 
 def by_time(rows: list[tuple[Any, Any, int]]) -> Places:
-    """How many pairs of the same user have an earlier time, by plain loops; of a repeated one, the last time counts."""
+    """Number of pairs of the same user with an earlier time, by plain loops; a repeated pair has its latest time."""
     last = {(user, item): max(t for u, i, t in rows if (u, i) == (user, item)) for user, item, _ in rows}
     return {pair: sum(u == pair[0] and t < time for (u, _), t in last.items()) for pair, time in last.items()}
 
@@ -56,14 +59,11 @@ def frame_of(rows: list[tuple[int, int, int]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["user", "item", "timestamp"])
 
 
-@given(rows_with_times, st.sampled_from(["random", "global", "none", "leave-k-out", "user-temporal", "temporal"]))
-def test_places_are_by_time_and_the_split_is_the_same_as_without_them(
-    rows: list[tuple[int, int, int]], method: Method
-) -> None:
+def check_places(make: Callable[[Preparation], Dataset], rows: list[tuple[int, int, int]], method: Method) -> None:
+    """Places are ranks of times, and recording them does not change the split."""
     split = Split(method, seed=5)
-    kept = prepare(frame_of(rows), Preparation(split=split, keep_order=True))
+    kept, plain = make(Preparation(split=split, keep_order=True)), make(Preparation(split=split))
     assert all_places(kept) == by_time(rows)
-    plain = prepare(frame_of(rows), Preparation(split=split))
     assert kept.fingerprint == plain.fingerprint
     assert kept.record["split"] == plain.record["split"]
     assert kept.record["filters"] == plain.record["filters"]
@@ -71,10 +71,31 @@ def test_places_are_by_time_and_the_split_is_the_same_as_without_them(
         assert plain.order is None
         assert all(plain.split(part).place is None for part in SPLITS)
     else:
-        assert plain.order == kept.order, "a split by time keeps the order without being asked"
+        assert plain.order == kept.order, "a split by time always records the order"
 
 
-def test_lines_of_a_table_may_be_in_any_order(tmp_path: Path) -> None:
+@given(rows_with_times, st.sampled_from(METHODS))
+def test_places_are_ranks_of_times_and_do_not_change_the_split(
+    rows: list[tuple[int, int, int]], method: Method
+) -> None:
+    def make(how: Preparation) -> Dataset:
+        timed = how.keep_order or Split(method).time != "ignored"
+        times = [float(time) for _, _, time in rows] if timed else None
+        return prepare_rows(rows_of([(user, item) for user, item, _ in rows], times), how)
+
+    check_places(make, rows, method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_times_of_a_table_give_places(method: Method) -> None:
+    rng = np.random.default_rng(3)
+    columns = [rng.integers(0, most, 200).tolist() for most in (12, 25, 7)]
+    rows: list[tuple[int, int, int]] = list(zip(*columns, strict=True))
+    assert len({row[:2] for row in rows}) < len(rows), "some pairs repeat"
+    check_places(lambda how: prepare(frame_of(rows), how), rows, method)
+
+
+def test_order_of_lines_does_not_matter(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = [(user, item, int(rng.integers(8))) for user in range(20) for item in range(user % 7 + 3)]
     orders = set()
@@ -87,14 +108,14 @@ def test_lines_of_a_table_may_be_in_any_order(tmp_path: Path) -> None:
     assert len(orders) == 1
 
 
-def test_written_times_are_an_order_too(tmp_path: Path) -> None:
+def test_dates_give_places(tmp_path: Path) -> None:
     times = ["2020-01-01T23:00:00-05:00", "2020-01-02T01:00:00+00:00", "2020-01-02T04:00:00Z", "2019-12-31"]
     lines = [f"1,{item},{time}" for item, time in zip("abcd", times, strict=True)]
     (tmp_path / "a.csv").write_text("\n".join(["user,item,timestamp", *lines, ""]))
     assert all_places(load(tmp_path / "a.csv", KEPT)) == {("1", "d"): 0, ("1", "b"): 1, ("1", "a"): 2, ("1", "c"): 2}
 
 
-def test_what_filters_remove_has_no_place() -> None:
+def test_filtered_pairs_have_no_place() -> None:
     rng = np.random.default_rng(1)
     rows = [(user, item, int(rng.integers(9))) for user in range(12) for item in range(user % 9 + 1)]
     frame = frame_of(rows).assign(rating=rng.integers(1, 6, len(rows)))
@@ -104,7 +125,7 @@ def test_what_filters_remove_has_no_place() -> None:
     assert all_places(made) == by_time([row for row in rows if row[:2] in left])
 
 
-def test_a_split_column_and_ready_made_tables_are_in_one_order_by_time() -> None:
+def test_places_of_a_split_column_and_ready_made_tables_are_by_time() -> None:
     rows = [("a", 1, 30), ("a", 2, 10), ("a", 3, 20), ("b", 1, 5), ("b", 2, 5), ("b", 3, 9)]
     names = ["train", "train", "valid", "train", "test", "test"]
     frame = pd.DataFrame(rows, columns=["user", "item", "timestamp"])
@@ -114,7 +135,7 @@ def test_a_split_column_and_ready_made_tables_are_in_one_order_by_time() -> None
     for made in (column, files):
         assert all_places(made) == by_time(rows)
         assert set(places(made, "validation")) == {("a", 3)}
-        assert made.train.count_later().tolist() == [0, 1, 0], "of the parts, each is in the order of all"
+        assert made.train.count_later().tolist() == [0, 1, 0], "places count over all splits"
     assert prepare(frame.assign(split=names)).order is None
 
 
@@ -126,48 +147,80 @@ def write_lists(path: Path, lists: dict[int, list[int]]) -> Path:
 item_lists = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=8), min_size=3, max_size=3)
 
 
+def expected_places(lists_by_user: dict[int, list[list[int]]], number: int) -> Places:
+    """Positions in the lists of one split, after those of the splits before."""
+    return {
+        (str(user), str(item)): sum(map(len, lists[:number])) + at
+        for user, lists in lists_by_user.items()
+        for at, item in enumerate(lists[number])
+    }
+
+
 @given(st.dictionaries(st.integers(1, 30), item_lists, min_size=1, max_size=8))
-def test_lists_give_their_places_and_validation_comes_after_train(
-    tmp_path_factory: pytest.TempPathFactory, given_lists: dict[int, list[list[int]]]
-) -> None:
-    given_lists[0] = [[5, 3, 4], [1, 0], [2, 9]]  # no part is empty
-    folder = tmp_path_factory.mktemp("lists")
+def test_places_in_lists_of_ready_made_splits_count_on(lists_by_user: dict[int, list[list[int]]]) -> None:
+    lists_by_user[0] = [[5, 3, 4], [1, 0], [2, 9]]  # no split is empty
+    rows = [
+        ((str(user), str(item)), at + number * APART, number)
+        for user, lists in lists_by_user.items()
+        for number in range(3)
+        for at, item in enumerate(lists[number])
+    ]
+    pairs, times, part = zip(*rows, strict=True)
+    dataset = prepare_rows(rows_of(pairs, times, part, sources=(LISTED,) * 3), KEPT, SPLITS)
     for number, split in enumerate(SPLITS):
-        write_lists(folder / f"{split}.txt", {user: lists[number] for user, lists in given_lists.items()})
-    made = load(folder, KEPT, LISTS)
+        assert places(dataset, split) == expected_places(lists_by_user, number)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_files_of_lists_give_places(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lists_by_user = {user: [rng.permutation(13)[: rng.integers(0, 9)].tolist() for _ in SPLITS] for user in range(20)}
     for number, split in enumerate(SPLITS):
-        before = {user: sum(map(len, lists[:number])) for user, lists in given_lists.items()}
-        expected = {
-            (str(user), str(item)): before[user] + at
-            for user, lists in given_lists.items()
-            for at, item in enumerate(lists[number])
-        }
-        assert places(made, split) == expected
-    plain = load(folder, read=LISTS)
-    assert plain.fingerprint == made.fingerprint
+        write_lists(tmp_path / f"{split}.txt", {user: lists[number] for user, lists in lists_by_user.items()})
+    dataset = load(tmp_path, KEPT, LISTS)
+    for number, split in enumerate(SPLITS):
+        assert places(dataset, split) == expected_places(lists_by_user, number)
+    plain = load(tmp_path, read=LISTS)
+    assert plain.fingerprint == dataset.fingerprint
     assert plain.order is None
 
 
-@given(st.dictionaries(st.integers(0, 30), st.permutations(range(9)), min_size=1, max_size=6))
-def test_one_file_of_lists_is_split_at_random_as_ever_or_at_the_end_of_each_list(
-    tmp_path_factory: pytest.TempPathFactory, lists: dict[int, list[int]]
-) -> None:
-    path = write_lists(tmp_path_factory.mktemp("lists") / "a.txt", lists)
+def check_split_of_lists(make: Callable[[Preparation], Dataset], lists: dict[int, list[int]]) -> None:
+    """Lists of nine items: split at random as without an order, or at the end of each list."""
     expected = {(str(user), str(item)): at for user, items in lists.items() for at, item in enumerate(items)}
-    made = load(path, KEPT, LISTS)
-    assert all_places(made) == expected
-    assert made.fingerprint == load(path, read=LISTS).fingerprint
-    cut = load(path, Preparation(split=Split("user-temporal", (0.5, 0.2, 0.3)), keep_order=True), LISTS)
-    assert all_places(cut) == expected
-    ends = {"train": range(5), "validation": range(5, 6), "test": range(6, 9)}
-    for split, end in ends.items():
-        assert set(places(cut, split)) == {pair for pair, place in expected.items() if place in end}
-    left = load(path, Preparation(split=Split("leave-k-out", k=2), keep_order=True), LISTS)
-    assert set(places(left, "test")) == {pair for pair, place in expected.items() if place >= 7}
-    assert left.record["notes"] == []
+    dataset = make(KEPT)
+    assert all_places(dataset) == expected
+    assert dataset.fingerprint == make(Preparation()).fingerprint
+    by_position = make(Preparation(split=Split("user-temporal", (0.5, 0.2, 0.3)), keep_order=True))
+    assert all_places(by_position) == expected
+    for split, positions in {"train": range(5), "validation": range(5, 6), "test": range(6, 9)}.items():
+        assert set(places(by_position, split)) == {pair for pair, place in expected.items() if place in positions}
+    left_out = make(Preparation(split=Split("leave-k-out", k=2), keep_order=True))
+    assert set(places(left_out, "test")) == {pair for pair, place in expected.items() if place >= 7}
+    assert left_out.record["notes"] == []
 
 
-def test_an_item_that_a_list_repeats_stands_where_it_is_last(tmp_path: Path) -> None:
+nine_items = st.dictionaries(st.integers(0, 30), st.permutations(range(9)), min_size=1, max_size=6)
+
+
+def listed_rows(lists: dict[int, list[int]], *, timed: bool = True) -> Interactions:
+    rows = [((str(user), str(item)), float(at)) for user, items in lists.items() for at, item in enumerate(items)]
+    return rows_of([pair for pair, _ in rows], [time for _, time in rows] if timed else None, sources=(LISTED,))
+
+
+@given(nine_items)
+def test_lists_are_split_at_random_or_by_position(lists: dict[int, list[int]]) -> None:
+    check_split_of_lists(lambda how: prepare_rows(listed_rows(lists, timed=how.keep_order), how), lists)
+
+
+def test_file_of_lists_is_split_at_random_or_by_position(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lists = {user: rng.permutation(9).tolist() for user in range(25)}
+    path = write_lists(tmp_path / "a.txt", lists)
+    check_split_of_lists(lambda how: load(path, how, LISTS), lists)
+
+
+def test_item_repeated_in_a_list_has_its_last_position(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1 5 6 5 7\n2\n3  8\t5 \n")
     made = load(tmp_path / "a.txt", Preparation(split=Split("none"), keep_order=True), LISTS)
     assert places(made, "train") == {("1", "6"): 0, ("1", "5"): 1, ("1", "7"): 2, ("3", "8"): 0, ("3", "5"): 1}
@@ -178,7 +231,7 @@ def test_leave_k_out_without_times_has_no_order() -> None:
     assert prepare(frame, Preparation(split=Split("leave-k-out"))).order is None
 
 
-def test_where_there_is_no_order_to_keep_that_is_said(tmp_path: Path) -> None:
+def test_keep_order_without_an_order_is_refused(tmp_path: Path) -> None:
     lists = write_lists(tmp_path / "lists.txt", {1: [2, 3], 2: [5, 3, 1]})
     (tmp_path / "plain.csv").write_text("user,item\na,1\nb,2\n")
     (tmp_path / "odd.csv").write_text("user,item,timestamp\na,1,5\nb,2,soon\n")
@@ -203,7 +256,7 @@ def test_where_there_is_no_order_to_keep_that_is_said(tmp_path: Path) -> None:
         prepare(lists, Preparation(split=Split("user-temporal"), keep_order=True), test=lists)
 
 
-def test_statistics_say_whether_the_order_is_known() -> None:
+def test_statistics_tell_whether_the_order_is_known() -> None:
     frame = frame_of([(user, item, item) for user in range(5) for item in range(6)])
     assert statistics(prepare(frame, KEPT)).ordered
     assert not statistics(prepare(frame)).ordered
@@ -211,7 +264,7 @@ def test_statistics_say_whether_the_order_is_known() -> None:
 
 @pytest.mark.data("movielens/ml-100k")
 @pytest.mark.parametrize("name", ["ml-100k", "paper/ml-100k"])
-def test_movielens_is_in_the_order_of_its_times(name: str) -> None:
+def test_movielens_places_are_by_time(name: str) -> None:
     made = load(name)
     path = data_home() / "movielens" / "ml-100k" / "ml-100k.inter"
     time = pd.read_csv(path, sep="\t", header=0, names=["user", "item", "rating", "timestamp"])
@@ -222,7 +275,7 @@ def test_movielens_is_in_the_order_of_its_times(name: str) -> None:
 
 
 @pytest.mark.data("deoscirec/gowalla")
-def test_the_authors_gowalla_is_in_the_order_of_its_lists() -> None:
+def test_gowalla_places_are_positions_in_lists() -> None:
     made = load("deoscirec/gowalla")
     assert statistics(made).ordered
     texts = np.array(made.items.texts)
@@ -243,7 +296,7 @@ def test_the_authors_gowalla_is_in_the_order_of_its_lists() -> None:
     assert (ends[1] < np.minimum.reduceat(made.test.place, made.test.indptr[:-1])).all()
 
 
-def test_sorted_lists_are_doubted(tmp_path: Path) -> None:
+def test_sorted_lists_are_noted(tmp_path: Path) -> None:
     by_id = {user: sorted((7 * user + 3 * at) % 40 for at in range(6)) for user in range(9)}
     chosen = {user: items[::-1] if user == 4 else items for user, items in by_id.items()}
     for lists, doubted in ((by_id, True), (chosen, False)):
@@ -253,20 +306,33 @@ def test_sorted_lists_are_doubted(tmp_path: Path) -> None:
     assert load(write_lists(tmp_path / "few.txt", {0: [1, 2, 3]}), KEPT, LISTS).record["notes"] == []
 
 
-@given(st.dictionaries(st.integers(0, 30), st.permutations(range(9)), min_size=1, max_size=6))
-def test_adjacency_lines_keep_the_order_of_each_part(
+BY_POSITION = Preparation(split=Split("user-temporal", (0.5, 0.2, 0.3)), keep_order=True)
+
+
+@given(nine_items)
+def test_adjacency_lines_are_written_in_order(
     tmp_path_factory: pytest.TempPathFactory, lists: dict[int, list[int]]
 ) -> None:
-    folder = tmp_path_factory.mktemp("lists")
-    how = Preparation(split=Split("user-temporal", (0.5, 0.2, 0.3)), keep_order=True)
-    made = load(write_lists(folder / "a.txt", lists), how, LISTS)
-    convert(made, folder / "again", "adjacency")
-    again = load(folder / "again", KEPT, LISTS)
-    assert all_places(again) == all_places(made)
-    assert (again.fingerprint, again.order) == (made.fingerprint, made.order)
+    dataset = prepare_rows(listed_rows(lists), BY_POSITION)
+    folder = tmp_path_factory.mktemp("lists") / "written"
+    convert(dataset, folder, "adjacency")
+    for split, positions in {"train": slice(5), "validation": slice(5, 6), "test": slice(6, 9)}.items():
+        lines = [[int(word) for word in line.split()] for line in (folder / f"{split}.txt").read_text().splitlines()]
+        assert {user: items for user, *items in lines} == {user: items[positions] for user, items in lists.items()}
+        assert len(lines) == len(lists)
 
 
-def test_what_is_ready_is_not_filtered_split_or_ordered_again(tmp_path: Path) -> None:
+def test_adjacency_round_trip_keeps_the_order_of_each_split(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    lists = {user: rng.permutation(9).tolist() for user in range(25)}
+    dataset = load(write_lists(tmp_path / "a.txt", lists), BY_POSITION, LISTS)
+    convert(dataset, tmp_path / "again", "adjacency")
+    again = load(tmp_path / "again", KEPT, LISTS)
+    assert all_places(again) == all_places(dataset)
+    assert (again.fingerprint, again.order) == (dataset.fingerprint, dataset.order)
+
+
+def test_prepared_dataset_is_not_prepared_again(tmp_path: Path) -> None:
     frame = frame_of([(user, item, item) for user in range(5) for item in range(6)])
     prepare(frame, KEPT).save(tmp_path / "kept")
     prepare(frame).save(tmp_path / "plain")

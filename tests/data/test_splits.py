@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from dgcf.data import Dataset, Vocabulary
 from dgcf.data.dataset import SPLITS
 from dgcf.data.interactions import Interactions
-from dgcf.data.prepare import Preparation, prepare
+from dgcf.data.prepare import Preparation, prepare, prepare_rows
 from dgcf.data.splits import Method, Split, _cut, assign
 from dgcf.errors import ConfigError, DataError
+from tests.data.rows import rows_of
 
 
 def frame_of(n_users: int = 30, n_items: int = 50, seed: int = 1) -> pd.DataFrame:
@@ -51,7 +52,7 @@ def test_every_split_is_a_partition_that_only_the_seed_decides(method: str) -> N
 def test_a_user_is_split_by_ratio_with_rounding_and_keeps_a_training_pair(
     n: int, ratios: tuple[float, float, float]
 ) -> None:
-    made = prepare(pd.DataFrame({"user": [1] * n, "item": range(n)}), Preparation(split=Split(ratios=ratios)))
+    made = prepare_rows(rows_of([(1, item) for item in range(n)]), Preparation(split=Split(ratios=ratios)))
     sizes = [len(made.split(name)) for name in SPLITS]
     assert sum(sizes) == n
     assert sizes[0] >= 1
@@ -59,7 +60,7 @@ def test_a_user_is_split_by_ratio_with_rounding_and_keeps_a_training_pair(
         assert all(abs(size - n * ratio) <= 1 for size, ratio in zip(sizes, ratios, strict=True))
 
 
-def rows_of(sizes: list[int], seed: int) -> Interactions:
+def random_rows(sizes: list[int], seed: int) -> Interactions:
     """Users with that many items each, in a random order, at random times."""
     rng = np.random.default_rng(seed)
     n, items = sum(sizes), max(sizes)
@@ -112,7 +113,7 @@ def test_groups_of_every_size_are_cut_by_exact_rounding(split: Split) -> None:
 def test_each_group_is_cut_alone_whatever_the_order_of_the_rows(
     sizes: list[int], method: Method, ratios: tuple[float, float, float], k: int, seed: int
 ) -> None:
-    split, rows = Split(method, ratios, k, seed), rows_of(sizes, seed)
+    split, rows = Split(method, ratios, k, seed), random_rows(sizes, seed)
     part = assign(rows, split)
     assert part.dtype == assign(rows, Split("none")).dtype == np.int8
     group = np.zeros_like(rows.user_idx) if method in ("global", "temporal") else rows.user_idx

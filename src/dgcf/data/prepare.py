@@ -1,9 +1,9 @@
-"""The way from a source to a prepared dataset: read, filter, split, count what happened."""
+"""Prepare a dataset from a source: read, filter, split, and record the steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,18 @@ _SPLIT_STEMS = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
-
-
-SORTED = 20
-"""From so many steps in lists on it is no chance if all go up."""
+SORTED_STEPS = 20
+"""Number of ascending steps in lists from which on sorted lists are reported."""
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Everything that decides what becomes of a source, apart from how it is read.
+    """The filters and the split to apply to a source.
 
-    Filters run in this order: rating, repeated pairs, k-core (``iterate_core=False``: the counts of the input decide,
-    once). Then the split; None keeps the one that the source brings along (ready-made files, a column ``split``), and
-    splits at random where it brings none. ``keep_order``: the dataset is to know the order of each user's pairs, by
-    time or, in lines ``user item item …``, by place; a split by time keeps it anyway.
+    Filters run in this order: ratings, repeated pairs, k-core (``iterate_core=False``: one pass over the counts of the
+    input). ``split=None`` keeps the split of the source (ready-made files, a column ``split``) and is a random split if
+    there is none. ``keep_order`` records the order of each user's pairs, by time or, in lines ``user item item …``, by
+    position; a split by time records it in any case.
     """
 
     ratings: RatingFilter = field(default_factory=RatingFilter)
@@ -48,7 +46,7 @@ class Preparation:
 
     def __post_init__(self) -> None:
         if min(self.user_core, self.item_core) < 0:
-            raise ConfigError(f"a core of {min(self.user_core, self.item_core)} was asked for, expected 0 or more.")
+            raise ConfigError(f"a core of {min(self.user_core, self.item_core)} is not possible, expected 0 or more.")
 
 
 def prepare(
@@ -61,64 +59,83 @@ def prepare(
     titles: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Dataset:
-    """Make a dataset of a path, glob, frame or matrix; or of ready-made splits, with ``validation`` and ``test``."""
-    how, read = preparation or Preparation(), read or ReadOptions()
-    given = {"train": source, "validation": validation, "test": test}
-    parts = [split for split in SPLITS if given[split] is not None]
+    """Return the dataset of a path, glob, frame or matrix.
+
+    With ``validation`` or ``test``, ``source`` holds the training pairs of a ready-made split.
+    """
+    how = preparation or Preparation()
+    sources = {"train": source, "validation": validation, "test": test}
+    parts = tuple(split for split in SPLITS if sources[split] is not None)
     if len(parts) > 1 and how.split is not None:
         raise ConfigError("the data comes in ready-made splits; drop --split, or name one file to split it anew.")
-    split = how.split or Split()
-    time: TimeUse = "kept" if how.keep_order else split.time
-    rows = collect([given[part] for part in parts], read, how.ratings, time=time, split_column=how.split is None)
+    time: TimeUse = "kept" if how.keep_order else (how.split or Split()).time
+    rows = collect(
+        [sources[part] for part in parts], read or ReadOptions(), how.ratings, time=time, split_column=how.split is None
+    )
+    named, kind = isinstance(source, (str, Path)), type(source).__name__
+    name = name or (Path(source).name.split(".")[0] if named else kind.lower())
+    dataset = prepare_rows(rows, how, parts, name=name, titles=titles)
+    return replace(dataset, record={"source": str(source) if named else kind, **dataset.record})
+
+
+def prepare_rows(
+    rows: Interactions,
+    how: Preparation,
+    parts: Sequence[str] = ("train",),
+    *,
+    name: str = "rows",
+    titles: Mapping[str, str] | None = None,
+) -> Dataset:
+    """Filter and split rows of indices; ``parts`` are the splits that the sources of the rows hold."""
     ready_made = len(parts) > 1 or rows.split_column
-    if split.method == "temporal" and any(opened.listed for opened in rows.sources):
+    split = how.split or Split()
+    if split.method == "temporal" and any(source.listed for source in rows.sources):
         raise DataError(
             f"{rows.sources[0].label} lists the items of each user in an order and has no times, so that pairs of "
             "different users cannot be compared; use --split user-temporal."
         )
     if ready_made and (how.user_core or how.item_core):
         raise ConfigError("a k-core would change ready-made splits; filter before splitting, or drop the option.")
-    names = SPLITS if rows.split_column else tuple(parts)
-    rows, removed, repeats = _filtered(rows, how, names)
-    record: dict[str, Any] = {
-        "source": _describe(source),
-        "read": [dict(opened.read_as) for opened in rows.sources],
-        "rows": rows.rows_read,
-        "filters": [step.to_dict() for step in removed],
-        "notes": list(rows.notes),
-    }
+    names = SPLITS if rows.split_column else parts
+    rows, removed, repeats = _filter(rows, how, names)
+    notes = list(rows.notes)
     if ready_made:
-        part = np.array([SPLITS.index(split) for split in names], dtype=np.int8)[rows.part]
-        record["split"] = {"method": "given"}
+        part = np.array([SPLITS.index(name) for name in names], dtype=np.int8)[rows.part]
     else:
-        # Repeats were dropped before anything was split: they belong to the input, not to a part of it.
+        # Repeats were dropped before the split: they belong to the input, not to a split.
         repeats = {"input": sum(repeats.values())}
         part = assign(rows, split)
-        record["split"] = split.to_dict()
         if split.method == "leave-k-out" and rows.timestamp is None:
-            record["notes"].append("no time is known, so the pairs that leave-k-out leaves out are drawn at random.")
+            notes.append("no time is known, so the pairs that leave-k-out leaves out are drawn at random.")
     if _sorted_lists(rows):
-        record["notes"].append(
+        notes.append(
             "every list to train on has its items by ascending id, which is hardly the order in which they were chosen."
         )
-    return assemble(rows, part, name or _name_of(source), repeats, record, titles)
+    record = {
+        "read": [dict(source.read_as) for source in rows.sources],
+        "rows": rows.rows_read,
+        "filters": [step.to_dict() for step in removed],
+        "notes": notes,
+        "split": {"method": "given"} if ready_made else split.to_dict(),
+    }
+    return assemble(rows, part, name, repeats, record, titles)
 
 
 def _sorted_lists(rows: Interactions) -> bool:
-    """Whether all lists of the first file, which is trained on, are sorted by item, and not by chance."""
+    """Return whether all lists of the training file are sorted by item, in too many steps for chance."""
     if rows.timestamp is None or not rows.sources[0].listed:
         return False
     order = np.lexsort((rows.timestamp, rows.user_idx))
     order = order[rows.part[order] == 0]
     user, item = rows.user_idx[order], rows.item_idx[order]
     steps = user[1:] == user[:-1]
-    return bool(np.count_nonzero(steps) >= SORTED and (item[1:] > item[:-1])[steps].all())
+    return bool(np.count_nonzero(steps) >= SORTED_STEPS and (item[1:] > item[:-1])[steps].all())
 
 
-def _filtered(
+def _filter(
     rows: Interactions, how: Preparation, names: Sequence[str]
 ) -> tuple[Interactions, list[Removed], dict[str, int]]:
-    """The rows that stay, what each filter removed, and how many repeats each part had."""
+    """Return the remaining rows, what each filter removed, and the number of repeats in each part."""
     removed = [Removed(str(how.ratings), rows.rows_read - len(rows) - sum(rows.merged), 0, 0)] if how.ratings else []
     if not len(rows):
         raise DataError(f"the filter '{how.ratings}' leaves no interaction of {rows.rows_read:,}; change it.")
@@ -141,6 +158,7 @@ def assemble(
     record: Mapping[str, Any],
     titles: Mapping[str, str] | None,
 ) -> Dataset:
+    """Return the dataset of rows that hold each pair once; ``part`` (n,) is 0 for train, 1 validation, 2 test."""
     n_users, n_items = len(rows.users), len(rows.items)
     place = None if rows.timestamp is None else count_earlier(rows.user_idx, rows.timestamp)
     key = rows.user_idx.astype(np.int64) * n_items + rows.item_idx
@@ -156,24 +174,16 @@ def assemble(
 
 
 def split_files(folder: Path) -> dict[str, Path] | None:
-    """The ready-made split in a folder (``train.*``, ``validation.*`` or ``valid.*``, ``test.*``), if there is one."""
-    found: dict[str, Path] = {}
+    """Return the files of a ready-made split (``train.*``, ``valid.*``, ``test.*``), or None if there is none."""
+    files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         words = path.name.lower().split(".")[:-1]  # train.txt, and RecBole's ml-1m.train.inter
         for split, stems in _SPLIT_STEMS.items():
             if set(words) & set(stems) and path.is_file():
-                if split in found:
+                if split in files:
                     raise DataError(
-                        f"{folder} holds two files for {split} ({found[split].name}, {path.name}); name the "
+                        f"{folder} holds two files for {split} ({files[split].name}, {path.name}); name the "
                         "training file as DATA, and the others with --validation and --test."
                     )
-                found[split] = path
-    return found if "train" in found else None
-
-
-def _describe(source: Any) -> str:
-    return str(source) if isinstance(source, (str, Path)) else type(source).__name__
-
-
-def _name_of(source: Any) -> str:
-    return Path(source).name.split(".")[0] if isinstance(source, (str, Path)) else type(source).__name__.lower()
+                files[split] = path
+    return files if "train" in files else None
