@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 
 from dgcf.errors import ConfigError
 from dgcf.graph import cross_hop, interaction_matrix
-from dgcf.graph.crosshop.build import CrossHop, _mirrored, offer_all
-from dgcf.graph.crosshop.threshold import Entries, FixedSieve
+from dgcf.graph.crosshop.build import CrossHop, _mirrored, stream_cross_hop
+from dgcf.graph.crosshop.threshold import Entries, FixedThreshold
 from tests.graph.conftest import Dense, dense_cross, interactions, real
 
 EPSILONS = st.one_of(st.just(0.0), st.just(1.0), st.floats(0.0, 1.0))
@@ -84,8 +84,8 @@ def test_the_diagonal_and_the_ones_can_be_left_out(
 @given(interactions())
 @example(csr_array(np.eye(3)))
 def test_a_sieve_is_offered_the_whole_triangle_unless_told_otherwise(R: csr_array) -> None:
-    everything = FixedSieve(0.0)
-    offer_all(R, everything)
+    everything = FixedThreshold(0.0)
+    stream_cross_hop(R, everything)
     expected = np.triu(dense_cross(R))
     assert sorted(everything.entries().values) == sorted(expected[expected > 0])
 
@@ -117,7 +117,7 @@ def test_pairs_are_refused_where_they_are_more_than_can_be_kept(R: csr_array, ep
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dgcf.graph.crosshop.build.MOST_EDGES", 2 * most)
         if np.triu(expected).sum() > most:
-            with pytest.raises(ConfigError, match=r"keeps more than .*; raise it, or let it be found"):
+            with pytest.raises(ConfigError, match=r"keeps more than .*; raise it, or set epsilon"):
                 cross_hop(R, epsilon)
         else:
             assert cross_hop(R, epsilon).edges == expected.sum()

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dgcf.graph.crosshop.threshold import Entries, RisingSieve, shortest_between
+from dgcf.graph.crosshop.threshold import AutoThreshold, Entries, shortest_between
 
 
 @example([(0.1, False)] * 7, 2, 1)  # one entry at a time: each must be able to raise the threshold
@@ -21,7 +21,7 @@ def test_heavy_ties_in_any_order_give_the_closest_count(
     values = np.array([value for value, _ in stream])
     rows = np.arange(len(values), dtype=np.int32)
     entries = Entries(rows, np.where([diagonal for _, diagonal in stream], rows, rows + 1).astype(np.int32), values)
-    sieve = RisingSieve(target)
+    sieve = AutoThreshold(target)
     for start in range(0, len(values), part):
         sieve.offer(Entries(*(column[start : start + part] for column in entries)))
     epsilon, kept = sieve.settle()

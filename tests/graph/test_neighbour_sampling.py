@@ -13,13 +13,14 @@ from scipy.sparse import csr_array
 
 from dgcf.errors import ConfigError
 from dgcf.graph import NeighbourDraw, Propagation, PropagationSpec, build_propagation
+from dgcf.graph.spec import DIRECT
 from tests.graph.conftest import dense_adjacency, interactions
 
 F64 = torch.float64
 
 
 def direct(R: csr_array) -> Propagation:
-    return build_propagation(R, PropagationSpec.preset("lightgcn")).to(dtype=F64)
+    return build_propagation(R, DIRECT).to(dtype=F64)
 
 
 DRAWS = st.builds(

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from dgcf.errors import ConfigError, DataError
 from dgcf.graph import EdgeDrop, Propagation, PropagationSpec, build_propagation
+from dgcf.graph.spec import DIRECT
 from tests.graph.conftest import Dense, dense_cross, dense_laplacian, dense_renormalised, interactions, real
 
 F64 = torch.float64
@@ -186,9 +187,9 @@ VARIANTS = {
     "dgcf": (PropagationSpec(epsilon=0.25), True),
     "dgcf-chp": (PropagationSpec(epsilon=0.25), False),
     "dgcf-la": (PropagationSpec(cross="none"), True),
-    "dgcf official-code": (PropagationSpec.preset("official-code", epsilon=0.25), True),
+    "dgcf official-code": (PropagationSpec(self_loop=False, cross_below_one=True, epsilon=0.25), True),
     "dgcf unfiltered": (PropagationSpec(cross="matrix-free"), True),
-    "lightgcn": (PropagationSpec.preset("lightgcn"), False),
+    "lightgcn": (DIRECT, False),
 }
 
 
@@ -219,7 +220,7 @@ def test_the_reference_counts(golden: dict[str, Any], golden_matrix: csr_array) 
 def test_what_is_not_counted_or_filtered_says_so(golden_matrix: csr_array) -> None:
     free = build_propagation(golden_matrix, PropagationSpec(cross="matrix-free"))
     assert (free.cross_edges, free.epsilon, free.warning) == (None, None, None)
-    lightgcn = build_propagation(golden_matrix, PropagationSpec.preset("lightgcn"))
+    lightgcn = build_propagation(golden_matrix, DIRECT)
     assert (lightgcn.cross_edges, lightgcn.epsilon) == (0, None)
     with pytest.raises(ConfigError, match="has no matrix"):
         free.matrix()

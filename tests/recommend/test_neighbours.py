@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dgcf.data import Dataset
 from dgcf.graph import PropagationSpec, build_propagation
+from dgcf.graph.spec import DIRECT
 from dgcf.recommend.capture import _rule
 from dgcf.recommend.neighbours import Neighbours
 from dgcf.recommend.snapshot import Side
@@ -20,8 +21,8 @@ SPECS = [
     PropagationSpec(epsilon=0.0),
     PropagationSpec(epsilon=0.25),
     PropagationSpec(epsilon="auto"),
-    PropagationSpec.preset("official-code", epsilon=0.1),
-    PropagationSpec.preset("lightgcn"),
+    PropagationSpec(self_loop=False, cross_below_one=True, epsilon=0.1),
+    DIRECT,
     PropagationSpec(epsilon=0.1, cross_diagonal=False),
     PropagationSpec(direct=False, epsilon=0.1),
 ]

@@ -1,4 +1,4 @@
-"""The graph room: from who interacted with what to the propagation operator that every graph model uses."""
+"""From user–item interactions to the propagation operator that every graph model uses."""
 
 from dgcf.graph.bipartite import adjacency, interaction_matrix
 from dgcf.graph.crosshop.build import CrossHop, cross_hop

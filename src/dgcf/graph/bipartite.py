@@ -1,4 +1,4 @@
-"""From the interactions R to the bipartite graph A: the first step of the graph room, where bad input ends."""
+"""Check the interactions R and build the bipartite adjacency matrix A."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from scipy.sparse import csr_array, issparse
 
 from dgcf.errors import DataError
 
-# SciPy's indices are int32 while they fit; the largest graph that the operator below can number.
-INT32_MAX = int(np.iinfo(np.int32).max)
-
 
 def interaction_matrix(R: Any) -> csr_array:
-    """Check R and give its binary, sorted form: ``R[u, i] = 1`` where user u met item i, shape (n_users, n_items).
+    """Return R in binary form with sorted indices: ``R[u, i] = 1`` if user u has item i, shape (n_users, n_items).
 
-    The paper's R is binary, so a repeated pair counts once and any positive weight counts as one; stored zeros are
-    no interaction. What cannot be read as "met" or "did not meet" (negative, NaN, infinite) is refused.
+    The paper's R is binary, so a repeated pair counts once and any positive weight counts as one. A stored zero is no
+    interaction. Negative, NaN and infinite values raise ``DataError``.
     """
     if not issparse(R) or R.ndim != 2:
         raise DataError(
@@ -25,7 +22,7 @@ def interaction_matrix(R: Any) -> csr_array:
             "build one with scipy.sparse.csr_array((ones, (user_idx, item_idx)), shape=(n_users, n_items))."
         )
     matrix = csr_array(R, dtype=np.float64, copy=True)
-    _refuse_unreadable_values(matrix.data)
+    _require_valid_values(matrix.data)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     if matrix.nnz == 0:
@@ -37,18 +34,18 @@ def interaction_matrix(R: Any) -> csr_array:
     return matrix
 
 
-def _refuse_unreadable_values(values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+def _require_valid_values(values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     if np.isfinite(values).all() and (values >= 0).all():
         return
     bad = values[~np.isfinite(values) | (values < 0)][0]
     raise DataError(
         f"the interaction matrix holds the value {bad}, expected finite values from 0 on "
-        "(0: no interaction, above 0: an interaction); drop or mend those pairs."
+        "(0: no interaction, above 0: an interaction); drop or correct those pairs."
     )
 
 
 def adjacency(R: csr_array) -> csr_array:
-    """``A = [[0, R], [Rᵀ, 0]]``, shape (N, N) with N = n_users + n_items: users first, then items."""
+    """Return ``A = [[0, R], [Rᵀ, 0]]``, shape (N, N) with N = n_users + n_items: users first, then items."""
     n_users, n_items = R.shape
     Rt = R.T.tocsr()
     n_nodes = n_users + n_items

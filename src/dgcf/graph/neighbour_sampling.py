@@ -1,4 +1,4 @@
-"""Means over a few neighbours, drawn anew for each step, layer and node: GraphSAGE's way through a large graph."""
+"""The mean over sampled neighbours, drawn anew for each step, layer and node, as in GraphSAGE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgcf.graph.operators.stored import StoredMatrix
 
 @dataclass(frozen=True)
 class NeighbourDraw:
-    """``fanout`` neighbours of every node, with replacement, by (seed, step, layer, node, slot) and nothing else."""
+    """A draw of ``fanout`` neighbours per node, with replacement; depends on (seed, step, layer, node, slot) alone."""
 
     fanout: int
     seed: int
@@ -22,7 +22,7 @@ class NeighbourDraw:
     layer: int
 
     def places(self, nodes: Tensor, degrees: Tensor) -> Tensor:
-        """Which of its neighbours each node hears, counted from 0: (n_nodes, fanout), each below the node's degree.
+        """Return the positions of the sampled neighbours, (n_nodes, fanout), each from 0 to the node's degree − 1.
 
         ``⌊z · degree / 2³²⌋`` for 32 random bits z, the same on every device.
         """
@@ -32,25 +32,25 @@ class NeighbourDraw:
 
 
 class SampledMean:
-    """``x ↦`` the mean of the drawn neighbours' rows; zero for a node without neighbours. No entry of it is stored."""
+    """The map from x to the mean of the sampled neighbours' rows; zero for a node without neighbours."""
 
     def __init__(self, matrix: StoredMatrix, draw: NeighbourDraw) -> None:
         self.matrix, self.draw = matrix, draw
         self.dtype, self.device, self.nbytes = matrix.dtype, matrix.device, matrix.nbytes
 
     def to(self, device: torch.device, dtype: torch.dtype) -> SampledMean:
-        """The same map elsewhere or in another precision."""
+        """Return the map on another device or in another precision."""
         return SampledMean(self.matrix.to(device, dtype), self.draw)
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``M x`` or ``(M x)[rows]``."""
-        return product(self._drawn(rows), x)
+        """Return ``M x`` or ``(M x)[rows]``."""
+        return product(self._sampled(rows), x)
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
-        return product(transpose(self._drawn(rows)), grad)
+        """Return ``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
+        return product(transpose(self._sampled(rows)), grad)
 
-    def _drawn(self, rows: Tensor | None) -> CSR:
+    def _sampled(self, rows: Tensor | None) -> CSR:
         offsets, n_nodes, fanout = self.matrix.offsets, self.matrix.exact.shape[0], self.draw.fanout
         nodes = torch.arange(n_nodes, device=self.device) if rows is None else rows
         starts = offsets[nodes].long()

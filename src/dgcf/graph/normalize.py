@@ -1,4 +1,4 @@
-"""Degrees and the symmetric normalisation: from the graph A to the Laplacian L of direct neighbours."""
+"""Degrees and symmetric normalisation: from the adjacency matrix A to the normalised matrix L."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from scipy.sparse import csr_array
 
 
 def degrees(A: csr_array) -> NDArray[np.float64]:
-    """``d = A · 1``: how many neighbours each node has, shape (N,)."""
+    """Return ``d = A · 1``, the number of neighbours of each node, shape (N,)."""
     return np.asarray(A @ np.ones(A.shape[1]))
 
 
 def cross_degrees(A: csr_array) -> NDArray[np.float64]:
-    """``dc = A · (A · 1)``: the row sums of A² without A², shape (N,). Exact: sums of whole numbers below 2^53."""
+    """Return ``dc = A · (A · 1)``, the row sums of A², shape (N,). Exact: sums of whole numbers below 2^53."""
     return np.asarray(A @ degrees(A))
 
 
 def inverse_sqrt(degree: NDArray[Any]) -> NDArray[np.float64]:
-    """``degree^-½``, and 0 for an isolated node: it neither sends nor receives."""
+    """Return ``degree^-½``, or 0 for an isolated node."""
     safe = np.where(degree > 0, degree, 1.0)
     return np.where(degree > 0, 1.0 / np.sqrt(safe), 0.0)
 
 
 def laplacian(A: csr_array) -> csr_array:
-    """``L = D^-½ A D^-½``: entry ``1 / √(d_i d_j)`` for each edge; rows of isolated nodes are empty.
+    """Return ``L = D^-½ A D^-½``: entry ``1 / √(d_i d_j)`` for each edge; rows of isolated nodes are empty.
 
     One square root of the product, instead of a product of two, keeps L symmetric to the last bit.
     """

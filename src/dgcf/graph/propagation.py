@@ -1,4 +1,4 @@
-"""The propagation operator: the one thing that graph models and kernels use of this room."""
+"""The propagation operator ``M = L + Lc + I`` that graph models apply to node embeddings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
 
 
 class _Propagate(torch.autograd.Function):
-    """Hands autograd the adjoint: that of ``embedding_bag`` itself is many times slower."""
+    """Product with an explicit adjoint: that of ``embedding_bag`` is many times slower."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, operator: LinearMap, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
@@ -43,9 +43,9 @@ class _Propagate(torch.autograd.Function):
 
 
 class Propagation:
-    """``M = L + Lc + I``, as the spec says, acting on node embeddings: users first, then items.
+    """The operator M of a ``PropagationSpec``, ``L + Lc + I`` by default, on node embeddings: users first, then items.
 
-    Immutable; ``to`` gives another. What a model does with it is ``propagation.apply(gate * embeddings)``.
+    Immutable. A model calls ``propagation.apply(gate * embeddings)``.
     """
 
     def __init__(
@@ -63,19 +63,19 @@ class Propagation:
 
     @property
     def cross_edges(self) -> int | None:
-        """Stored entries of the filtered Lc; 0 where there is none; None where it is matrix-free, hence uncounted."""
+        """Number of stored entries of Lc; 0 without a cross-hop term, None if it is matrix-free."""
         if self._cross is not None:
             return self._cross.edges
         return None if self.spec.cross == "matrix-free" else 0
 
     @property
     def epsilon(self) -> float | None:
-        """The ε of the filter, found or given; None where nothing is filtered."""
+        """The ε of the filter, computed or given; None if nothing is filtered."""
         return self._cross.epsilon if self._cross is not None else None
 
     @property
     def warning(self) -> str | None:
-        """A sentence where the filter leaves next to nothing or next to everything."""
+        """A warning if the filter keeps almost nothing or almost everything, else None."""
         return self._cross.warning() if self._cross is not None else None
 
     @property
@@ -85,7 +85,7 @@ class Propagation:
 
     @property
     def device(self) -> torch.device:
-        """Where the operator lives; embeddings must be there too."""
+        """Device of the operator, on which embeddings must be, too."""
         return self.operator.device
 
     @property
@@ -94,7 +94,7 @@ class Propagation:
         return self.operator.nbytes
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Propagation:
-        """The same operator on another device or in another precision: float32, float64 or bfloat16."""
+        """Return the operator on another device or in another precision: float32, float64 or bfloat16."""
         dtype = self.dtype if dtype is None else dtype
         if dtype not in PRECISIONS:
             raise ConfigError(f"a propagation cannot be stored as {dtype}; choose float32, float64 or bfloat16.")
@@ -103,19 +103,18 @@ class Propagation:
         return Propagation(operator, self.spec, shape, self._cross, self.direct_edges)
 
     def apply(self, x: Tensor, rows: Tensor | None = None, drop: EdgeDrop | None = None) -> Tensor:
-        """``M x``, (N, dim), or only its ``rows``, (len(rows), dim); differentiable with respect to x.
+        """Return ``M x``, (N, dim), or only its ``rows``, (len(rows), dim); differentiable with respect to x.
 
-        A bfloat16 operator takes float32 embeddings as well: it rounds them on the way in, sums in float32 and gives
-        float32 back.
+        A bfloat16 operator also takes float32 embeddings: it rounds them, sums in float32 and returns float32.
         """
         if drop is not None and drop.p == 0.0:
             drop = None
         return self._through(self.operator, x, rows, drop)
 
     def sampled_mean(self, x: Tensor, draw: NeighbourDraw, rows: Tensor | None = None) -> Tensor:
-        """The mean of x over drawn neighbours, (N, dim), or only its ``rows``; differentiable with respect to x.
+        """Return the mean of x over sampled neighbours, (N, dim), or only its ``rows``; differentiable in x.
 
-        A node's neighbours are the stored entries of its row of M, all with the same chance.
+        A node's neighbours are the stored entries of its row of M, all equally likely.
         """
         return self._through(SampledMean(self.stored, draw), x, rows, None)
 
@@ -136,7 +135,7 @@ class Propagation:
 
     @property
     def stored(self) -> StoredMatrix:
-        """M as stored entries, where it has any."""
+        """M as a stored matrix; raises ``ConfigError`` if it has none."""
         if not isinstance(self.operator, StoredMap):
             raise ConfigError(
                 "this propagation has no matrix; build it with cross='filtered' (and epsilon=0), or all frequencies."
@@ -144,7 +143,7 @@ class Propagation:
         return self.operator.matrix
 
     def matrix(self) -> csr_array:
-        """M itself in float64, (N, N), without drop-edge: for figures, explanations and tests."""
+        """Return M in float64, (N, N), without edge dropout."""
         return self.stored.exact
 
     def _check(self, x: Tensor, rows: Tensor | None) -> None:
@@ -165,8 +164,8 @@ class Propagation:
             raise ConfigError(f"rows run from {rows.min()} to {rows.max()}, expected 0 to {self.n_nodes - 1}.")
 
 
-def build_propagation(R: Any, spec: PropagationSpec | None = None, *, block_work: int | None = None) -> Propagation:
-    """Build the operator of ``spec`` (the paper's by default) on the interactions R, (n_users, n_items), in float32."""
+def build_propagation(R: Any, spec: PropagationSpec | None = None) -> Propagation:
+    """Return the float32 operator of ``spec`` (the paper's by default) on the interactions R, (n_users, n_items)."""
     spec = PropagationSpec() if spec is None else spec
     R = interaction_matrix(R)
     A = adjacency(R)
@@ -176,13 +175,7 @@ def build_propagation(R: Any, spec: PropagationSpec | None = None, *, block_work
         operator = MatrixFree.build(A, spec, torch.float32, torch.device("cpu"))
     else:
         if spec.cross == "filtered":
-            cross = cross_hop(
-                R,
-                spec.epsilon,
-                diagonal=spec.cross_diagonal,
-                below_one=spec.cross_below_one,
-                block_work=block_work,
-            )
+            cross = cross_hop(R, spec.epsilon, diagonal=spec.cross_diagonal, below_one=spec.cross_below_one)
         merged = _merged(A, cross, spec)
         if isinstance(spec.spectral, int):
             operator = LowFrequencies.build(merged, spec.spectral, torch.float32, torch.device("cpu"))
@@ -193,7 +186,7 @@ def build_propagation(R: Any, spec: PropagationSpec | None = None, *, block_work
 
 
 def _merged(A: csr_array, cross: CrossHop | None, spec: PropagationSpec) -> csr_array:
-    """The sum of the parts as one matrix: L and Lc never overlap, I adds to the diagonal of Lc."""
+    """Return the sum of the parts as one matrix. L and Lc never overlap; I adds to the diagonal of Lc."""
     loops = eye_array(A.shape[0], format="csr", dtype=np.float64)
     parts = []
     if spec.direct:

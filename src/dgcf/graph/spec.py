@@ -1,10 +1,10 @@
-"""What a propagation is made of: the one description from which every graph model's operator is built."""
+"""The specification from which a graph model's propagation operator is built."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from dgcf.errors import ConfigError, did_you_mean
 
@@ -14,7 +14,7 @@ CROSS_FORMS = ("filtered", "matrix-free", "none")
 
 
 def check_epsilon(epsilon: Epsilon) -> None:
-    """Refuse what is neither ``"auto"`` nor a number from 0 to 1 (Lc has no value outside)."""
+    """Raise ``ConfigError`` unless ε is ``"auto"`` or a number from 0 to 1, the range of Lc."""
     if isinstance(epsilon, str):
         if epsilon != "auto":
             raise ConfigError(f"epsilon is {epsilon!r}, expected a number from 0 to 1, or 'auto'.")
@@ -28,9 +28,8 @@ def check_epsilon(epsilon: Epsilon) -> None:
 class PropagationSpec:
     """``M = [direct] L + [cross] Lc + [self_loop] I``; the defaults are the paper's ``L + Lc + I``.
 
-    ``cross`` says how two-hop neighbours are heard: ``"filtered"`` keeps ``Lc > ε`` as stored entries;
-    ``"matrix-free"`` applies all of Lc as ``s ⊙ A(A(s ⊙ x))`` without storing it (ε plays no part);
-    ``"none"`` leaves it out.
+    ``cross`` is the form of the cross-hop term: ``"filtered"`` stores the entries ``Lc > ε``, ``"matrix-free"``
+    applies all of Lc as ``s ⊙ A(A(s ⊙ x))`` without storing it (ε is not used), ``"none"`` leaves it out.
     """
 
     direct: bool = True
@@ -38,16 +37,16 @@ class PropagationSpec:
     epsilon: Epsilon = "auto"
     self_loop: bool = True
     cross_diagonal: bool = True
-    """Whether Lc keeps its own diagonal, ``d_i / dc_i`` (the paper's A² has it)."""
+    """Whether Lc keeps its diagonal, ``d_i / dc_i``, as the paper's A² does."""
     cross_below_one: bool = False
-    """Keep ``ε < Lc < 1`` as the authors' code does. Only a node whose neighbours have no other has a 1, on its
-    diagonal, so this touches lone stars of the graph and nothing else."""
+    """Keep only ``ε < Lc < 1``, as the authors' code does. Entries of 1 occur only on the diagonal of nodes whose
+    neighbours have no other neighbour, so this affects isolated stars of the graph alone."""
     renormalised: bool = False
-    """Put a loop at every node before L is normalised: ``(D+I)^-½ (A+I) (D+I)^-½`` (Kipf and Welling, ICLR 2017). The
-    ``I`` of ``self_loop`` is added after it, and is another one."""
+    """Add a loop to every node before L is normalised: ``(D+I)^-½ (A+I) (D+I)^-½`` (Kipf and Welling, ICLR 2017). This
+    is independent of ``self_loop``, whose ``I`` is added after the normalisation."""
     spectral: int | Literal["all"] | None = None
-    """In the place of M its filter ``U Uᵀ + U Λ Uᵀ``, where Λ and U are eigenvalues and eigenvectors of ``I − M``:
-    that many of the lowest, or ``"all"``, which is ``2I − M`` without a decomposition (Zheng et al., RecSys 2018)."""
+    """Replace M by the filter ``U Uᵀ + U Λ Uᵀ``, where Λ and U are the lowest so many eigenvalues of ``I − M`` and
+    their eigenvectors; ``"all"`` is ``2I − M`` without a decomposition (Zheng et al., RecSys 2018)."""
 
     def __post_init__(self) -> None:
         if self.cross not in CROSS_FORMS:
@@ -55,11 +54,9 @@ class PropagationSpec:
             raise ConfigError(f"cross is {self.cross!r}, expected one of {', '.join(CROSS_FORMS)}{hint}.")
         check_epsilon(self.epsilon)
         if not self.direct and self.cross == "none" and not self.self_loop:
-            raise ConfigError("a propagation of no parts is always zero; turn on direct, cross or self_loop.")
+            raise ConfigError("the propagation has no parts and would be zero; turn on direct, cross or self_loop.")
         if self.renormalised and (not self.direct or self.cross == "matrix-free"):
-            raise ConfigError(
-                "renormalised is about a stored L; turn on direct, and choose cross='filtered' or 'none'."
-            )
+            raise ConfigError("renormalised needs a stored L; turn on direct, and choose cross='filtered' or 'none'.")
         if self.spectral is not None:
             self._check_spectral()
 
@@ -70,24 +67,8 @@ class PropagationSpec:
         if self.cross == "matrix-free":
             raise ConfigError("a spectral filter needs a stored matrix; choose cross='filtered' or 'none'.")
 
-    @classmethod
-    def preset(cls, name: str, **overrides: Any) -> PropagationSpec:
-        """A named reading: ``paper`` (L + Lc + I), ``official-code`` (no I, ``ε < Lc < 1``), ``lightgcn`` (L alone),
-        ``gcn`` (L of the graph with loops).
-        """
-        if name not in PRESETS:
-            hint = did_you_mean(name, PRESETS)
-            raise ConfigError(f"there is no propagation preset {name!r}, only {', '.join(PRESETS)}{hint}.")
-        unknown = sorted(set(overrides) - set(cls.__dataclass_fields__))
-        if unknown:
-            hint = did_you_mean(unknown[0], cls.__dataclass_fields__)
-            raise ConfigError(f"a propagation has no setting {unknown[0]!r}{hint}.")
-        return replace(PRESETS[name], **overrides)
 
-
-PRESETS = {
-    "paper": PropagationSpec(),
-    "official-code": PropagationSpec(self_loop=False, cross_below_one=True),
-    "lightgcn": PropagationSpec(cross="none", self_loop=False),
-    "gcn": PropagationSpec(cross="none", self_loop=False, renormalised=True),
-}
+DIRECT = PropagationSpec(cross="none", self_loop=False)
+"""``M = L``: direct neighbours alone, as in LightGCN."""
+RENORMALISED = replace(DIRECT, renormalised=True)
+"""``M = (D+I)^-½ (A+I) (D+I)^-½``, as in GCN."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dgcf.graph import PropagationSpec
+from dgcf.graph.spec import RENORMALISED
 from dgcf.models.weighted import Thin, WeightedConfig, WeightedModel
 
 
@@ -19,7 +20,7 @@ class GCNConfig(WeightedConfig):
 
     def spec(self) -> PropagationSpec:
         """The operator that this model propagates with: the user–item graph with loops, normalised."""
-        return PropagationSpec.preset("gcn")
+        return RENORMALISED
 
 
 class GCN(WeightedModel):

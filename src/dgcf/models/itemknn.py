@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dgcf.config import Between, require_range, tunable
 from dgcf.data.pairs import Pairs
-from dgcf.graph.crosshop.hubs import Hubs, refuse_too_much, split_hubs
+from dgcf.graph.crosshop.hubs import Hubs, require_feasible, split_hubs
 from dgcf.models.base import SolvedModel
 from dgcf.models.config import ModelConfig
 from dgcf.ranking.rankings import ItemWeights
@@ -88,8 +88,8 @@ def nearest(pairs: Pairs, k: int, shrinkage: float) -> Iterator[tuple[int, NDArr
     X = pairs.to_scipy()
     X.data = X.data.astype(np.int32)
     hubs = split_hubs(X.T.tocsr(), class_work=max(k * pairs.n_items, _CLASS_WORK))
-    instead = "remove these users from the data, or choose another model"
-    refuse_too_much(hubs.work, "item-knn", pairs.user_degrees, instead)
+    advice = "remove these users from the data, or choose another model"
+    require_feasible(hubs.work, "item-knn", pairs.user_degrees, advice)
     by_item, by_user = hubs.light, hubs.light.T.tocsr()
     degree = pairs.item_degrees.astype(np.int64)
     root = np.sqrt(degree.astype(np.float64))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dgcf.config import require_one_of
 from dgcf.graph import Propagation, PropagationSpec
+from dgcf.graph.spec import DIRECT
 from dgcf.models.base import DropSchedule, GraphModel, PropagationStack
 from dgcf.models.config import LayeredConfig
 from dgcf.models.layers import READOUTS, Readout, propagate
@@ -26,7 +27,7 @@ class LightGCNConfig(LayeredConfig):
 
     def spec(self) -> PropagationSpec:
         """The operator that this model propagates with: the normalised user–item graph alone."""
-        return PropagationSpec.preset("lightgcn")
+        return DIRECT
 
 
 class LightGCN(GraphModel):

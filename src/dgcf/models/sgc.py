@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dgcf.graph import Propagation, PropagationSpec
+from dgcf.graph.spec import DIRECT, RENORMALISED
 from dgcf.models.base import DropSchedule, GraphModel
 from dgcf.models.config import LayeredConfig
 from dgcf.models.layers import propagate
@@ -22,7 +23,7 @@ class SGCConfig(LayeredConfig):
 
     def spec(self) -> PropagationSpec:
         """The operator that this model propagates with: the user–item graph, with or without loops."""
-        return PropagationSpec.preset("gcn" if self.loops else "lightgcn")
+        return RENORMALISED if self.loops else DIRECT
 
 
 class SGC(GraphModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from dgcf.config import OneOf, require_one_of, require_range, tunable
 from dgcf.graph import PropagationSpec
 from dgcf.graph.operators.spectral import spectral_memory
+from dgcf.graph.spec import DIRECT
 from dgcf.models.config import LayerReadout
 from dgcf.models.weighted import Activation, Thin, WeightedConfig, WeightedModel
 
@@ -43,7 +44,7 @@ class SpectralCFConfig(WeightedConfig):
 
     def spec(self) -> PropagationSpec:
         """The operator that this model propagates with: the filter itself."""
-        return PropagationSpec.preset("lightgcn", spectral=self.frequencies)
+        return replace(DIRECT, spectral=self.frequencies)
 
     def memory(self, n_users: int, n_items: int, n_pairs: int) -> int:
         """Bytes that finding the eigenvectors takes; none for all frequencies."""

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from dgcf.config import Between, require_one_of, require_range, tunable
 from dgcf.graph import Propagation, PropagationSpec
+from dgcf.graph.spec import DIRECT
 from dgcf.models.base import DropSchedule, GraphModel, xavier_uniform
 from dgcf.models.config import LayeredConfig, LayerReadout
 from dgcf.models.layers import received_rows
@@ -53,7 +54,7 @@ class WeightedConfig(LayeredConfig):
 
     def spec(self) -> PropagationSpec:
         """The operator that the model propagates with: the normalised user–item graph alone unless told."""
-        return PropagationSpec.preset("lightgcn")
+        return DIRECT
 
 
 class Dense(nn.Module):

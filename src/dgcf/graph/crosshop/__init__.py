@@ -1,1 +1,1 @@
-"""The filtered cross-hop matrix Lc: exact, in bounded memory."""
+"""The filtered cross-hop matrix Lc, exact and in bounded memory."""

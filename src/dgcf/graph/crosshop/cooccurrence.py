@@ -1,4 +1,4 @@
-"""The side graphs, streamed: the entries of ``B Bᵀ`` in row blocks, skipping what a sieve cannot keep."""
+"""The co-occurrence matrix ``B Bᵀ`` of one side, streamed in row blocks without entries below a threshold."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dgcf.graph.crosshop.hubs import entries_where
-from dgcf.graph.crosshop.threshold import Entries, Sieve
+from dgcf.graph.crosshop.threshold import Entries, ThresholdFilter
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int32]
 # Multiply-adds of one block: its result holds at most as many entries, about 60 MB with all temporaries.
 BLOCK_WORK = 1 << 21
-# Hubs are left out of the product, and counted apart, if they cause at least this share of its work.
+# Hubs are left out of the product and counted separately if they cause at least this share of its work.
 WORTH_SPLITTING = 0.15
-# The parts of B are cut anew once this share of the rows is done, or the threshold has risen by as much.
+# The parts of B are cut again once this share of the entries is done, or the threshold has risen by as much.
 WORTH_CUTTING = 0.15
-# A pair whose bound, in float32, is below this part of the threshold is below the threshold in exact arithmetic.
+# A pair whose float32 bound is below this part of the threshold is below the threshold in exact arithmetic.
 MARGIN = 1 - 1e-5
 
 
 class Block(NamedTuple):
-    """Pairs of rows u ≤ v in the order of the side graph, what they share, and ``√(dc_u dc_v)``."""
+    """Pairs of rows u ≤ v in the sorted order, the number of columns they share, and ``√(dc_u dc_v)``."""
 
     rows: Indices
     cols: Indices
@@ -36,12 +36,12 @@ class Block(NamedTuple):
     """The row after the last one of the block."""
 
 
-class SideGraph:
-    """``B Bᵀ`` of a binary B (n, m): R for the users' side, Rᵀ for the items'.
+class Cooccurrence:
+    """``B Bᵀ`` of a binary B (n, m): R for users, Rᵀ for items.
 
-    Rows are put in rising order of their cross degree ``dc_u = Σ_{j ∈ u} d_j`` and columns in falling order of their
-    degree d_j, so that a row's heaviest columns come first. ``Lc_uv = |u ∩ v| / √(dc_u dc_v)``, each unordered pair
-    once. For a threshold t > 0 two facts spare most of the work on graphs with hubs:
+    Rows are sorted by ascending cross degree ``dc_u = Σ_{j ∈ u} d_j`` and columns by descending degree d_j.
+    ``Lc_uv = |u ∩ v| / √(dc_u dc_v)``, each unordered pair once. For a threshold t > 0 two bounds save most of the work
+    on graphs with hubs:
 
     - A pair whose shared columns S all have ``1/d_j ≤ t`` (*hubs*) fails: both cross degrees are at least the sum of
       the shared degrees, so ``Lc_uv ≤ |S| / Σ_S d_j ≤ 1 / min_S d_j``. So the product runs over the other columns
@@ -66,37 +66,37 @@ class SideGraph:
         self.cross_degree = cross_degree[self.order]
         self.row_degree = np.diff(self.B.indptr)
 
-    def without(self, light: csr_array) -> SideGraph:
-        """The same rows, orders and cross degrees with the entries of ``light`` alone."""
+    def with_entries(self, light: csr_array) -> Cooccurrence:
+        """Return the same rows, orders and cross degrees with only the entries of ``light``."""
         other = copy.copy(self)
         other.B, other.column_degree = light, np.bincount(light.indices, minlength=light.shape[1]).astype(np.float64)
         return other
 
-    def stream(self, sieve: Sieve, block_work: int | None = None) -> Iterator[tuple[Entries, int]]:
-        """Yield every entry of Lc on this side that may pass the sieve (and some that will not), and the rows done."""
-        for rows, cols, counts, scale, stop in self.blocks(sieve, block_work):
+    def stream(self, threshold_filter: ThresholdFilter, block_work: int | None = None) -> Iterator[tuple[Entries, int]]:
+        """Yield a superset of this side's entries of Lc above the threshold, with the number of rows done."""
+        for rows, cols, counts, scale, stop in self.blocks(threshold_filter, block_work):
             yield Entries(self.order[rows], self.order[cols], counts / scale), stop
 
-    def blocks(self, sieve: Sieve, block_work: int | None = None) -> Iterator[Block]:
-        """Yield the pairs that may pass, block by block; the sieve may rise in between."""
+    def blocks(self, threshold_filter: ThresholdFilter, block_work: int | None = None) -> Iterator[Block]:
+        """Yield a superset of the pairs above the threshold, in blocks; the threshold may rise in between."""
         n_rows = self.B.shape[0]
         budget = block_work or max(BLOCK_WORK, 4 * n_rows)
-        cut = _Cut(self, 0, sieve.threshold)
+        cut = _Cut(self, 0, threshold_filter.threshold)
         start = 0
         while start < n_rows:
-            if cut.is_stale(start, sieve.threshold):
-                cut = _Cut(self, start, sieve.threshold)
+            if cut.is_stale(start, threshold_filter.threshold):
+                cut = _Cut(self, start, threshold_filter.threshold)
             stop = cut.block_end(start, budget)
             yield cut.block(start, stop, budget)
             start = stop
 
 
 class _Cut:
-    """The parts of B that the rows from ``start`` on still need at a threshold, and its hubs apart."""
+    """The parts of B that the rows from ``start`` on need at a threshold, with hubs separate."""
 
-    def __init__(self, side: SideGraph, start: int, threshold: float) -> None:
+    def __init__(self, side: Cooccurrence, start: int, threshold: float) -> None:
         self.side, self.start, self.threshold = side, start, threshold
-        # Rows before ``start`` were paired with these when it was their turn.
+        # Rows before ``start`` have already been paired with these.
         B = side.B[start:]
         n_hubs = int(np.count_nonzero(1.0 / np.maximum(side.column_degree, 1.0) <= threshold))
         work = side.column_degree**2
@@ -108,29 +108,29 @@ class _Cut:
         cross_degree = np.maximum(side.cross_degree[start:], 1.0)
         self.inverse_scale = (1.0 / np.sqrt(cross_degree)).astype(np.float32)
         self.left = _rows_where(light, side.row_degree[start:] / cross_degree > threshold)
-        within_reach = side.row_degree[start:] / np.sqrt(cross_degree[0] * cross_degree) > threshold
-        self.right = _rows_where(light, within_reach).T.tocsr()
+        reachable = side.row_degree[start:] / np.sqrt(cross_degree[0] * cross_degree) > threshold
+        self.right = _rows_where(light, reachable).T.tocsr()
         row_work = self.left @ np.diff(self.right.indptr).astype(np.float64)
         self._work = np.concatenate([[0.0], np.cumsum(row_work)])
 
     def is_stale(self, start: int, threshold: float) -> bool:
-        """Whether the rows done since, or a risen threshold, make a new cut worth its time."""
+        """Return whether enough rows are done, or the threshold has risen enough, to cut B again."""
         first_entry = self.side.B.indptr
         done = (first_entry[start] - first_entry[self.start]) / max(self.side.B.nnz - first_entry[self.start], 1)
         return bool(done > WORTH_CUTTING) or threshold > (1 + WORTH_CUTTING) * self.threshold
 
     def block_end(self, start: int, budget: int) -> int:
-        """The row at which a block from ``start`` has used up its budget of multiply-adds; at least one row."""
+        """Return the end of a block from ``start`` within a budget of multiply-adds; at least one row."""
         spent = self._work[start - self.start]
         stop = self.start + int(np.searchsorted(self._work, spent + budget, side="right")) - 1
         return min(max(stop, start + 1), len(self.side.order))
 
     def block(self, start: int, stop: int, budget: int) -> Block:
-        """Every pair of a row of the block with a row after it that may pass."""
+        """Return a superset of the pairs above the threshold of a row of the block with a row not before it."""
         first, last = start - self.start, stop - self.start
         product = self.left[first:last] @ self.right
         rows = np.repeat(np.arange(first, last, dtype=np.int32), np.diff(product.indptr))
-        chosen = np.flatnonzero(self._hopeful(product, first, last) & (product.indices >= rows))
+        chosen = np.flatnonzero(self._candidates(product, first, last) & (product.indices >= rows))
         rows, cols, counts = rows[chosen], product.indices[chosen], product.data[chosen]
         if self.hubs is not None:
             counts = counts + shared_columns(self.hubs, rows, cols, budget)
@@ -138,10 +138,10 @@ class _Cut:
         scale = np.sqrt(cross_degree[rows] * cross_degree[cols])
         return Block(rows + np.int32(self.start), cols + np.int32(self.start), counts, scale, stop)
 
-    def _hopeful(self, product: csr_array, first: int, last: int) -> NDArray[np.bool_]:
-        """Which entries of a block could pass if a pair shared all the hubs that the row with fewer of them has.
+    def _candidates(self, product: csr_array, first: int, last: int) -> NDArray[np.bool_]:
+        """Return which entries could exceed the threshold if a pair shared all hubs of the row with fewer of them.
 
-        In float32, with a margin far above its rounding: this only spares the exact arithmetic for the rest.
+        In float32, with a margin far above its rounding. It only saves exact arithmetic for the rest.
         """
         if self.threshold == 0.0:
             return np.ones(product.nnz, dtype=np.bool_)
@@ -156,7 +156,7 @@ class _Cut:
 
 
 def shared_columns(B: csr_array, rows: Indices, cols: Indices, budget: int) -> Indices:
-    """``|u ∩ v|`` in B for each pair (u, v) of ``rows`` and ``cols``, a slice of pairs at a time."""
+    """Return ``|u ∩ v|`` in B for each pair (u, v) of ``rows`` and ``cols``, computed in slices of pairs."""
     shared = np.zeros(len(rows), dtype=np.int32)
     row_degree = np.diff(B.indptr)
     ends = np.cumsum(row_degree[rows] + row_degree[cols], dtype=np.int64)
@@ -170,5 +170,5 @@ def shared_columns(B: csr_array, rows: Indices, cols: Indices, budget: int) -> I
 
 
 def _rows_where(B: csr_array, keep: NDArray[np.bool_]) -> csr_array:
-    """B with the other rows emptied."""
+    """Return B with the other rows emptied."""
     return entries_where(B, np.repeat(keep, np.diff(B.indptr)))

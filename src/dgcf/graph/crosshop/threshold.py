@@ -1,4 +1,4 @@
-"""Sieves for streamed cross-hop entries: one given ε, or one that rises until as many edges are left as wanted."""
+"""Filters of streamed cross-hop entries: by a given ε, or by the ε that keeps a target number of edges."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ class Entries(NamedTuple):
     values: Values
 
     def where(self, keep: NDArray[np.bool_]) -> Entries:
-        """The entries that ``keep`` marks."""
+        """Return the entries that ``keep`` marks."""
         return Entries(self.rows[keep], self.cols[keep], self.values[keep])
 
     def split(self, at: int) -> tuple[Entries, Entries]:
-        """The first ``at`` entries and the rest."""
+        """Return the first ``at`` entries and the rest."""
         first = Entries(self.rows[:at], self.cols[:at], self.values[:at])
         return first, Entries(self.rows[at:], self.cols[at:], self.values[at:])
 
     def weight(self) -> int:
-        """How many entries of the full matrix these stand for: two each, one on the diagonal."""
+        """Return the number of entries of the full matrix that these represent: two each, one on the diagonal."""
         return 2 * len(self.values) - int(np.count_nonzero(self.rows == self.cols))
 
 
-class Sieve(Protocol):
-    """What the cross-hop stream needs to know: nothing at or below ``threshold`` will be kept."""
+class ThresholdFilter(Protocol):
+    """Collects streamed entries above ``threshold``, which may rise during the stream."""
 
     threshold: float
 
     def offer(self, entries: Entries) -> None:
-        """Take what is above the threshold; each entry is offered once."""
+        """Keep the entries above the threshold. Each entry is offered once."""
 
 
 @dataclass
-class FixedSieve:
+class FixedThreshold:
     """Keeps values strictly above a given ε."""
 
     threshold: float
     most: int = 2**62
-    """More entries than this are refused."""
+    """Raise ``ConfigError`` beyond this many entries."""
     kept: list[Entries] = field(default_factory=list)
     _held: int = 0
 
@@ -61,21 +61,21 @@ class FixedSieve:
         if self._held > self.most:
             raise ConfigError(
                 f"epsilon {self.threshold:g} keeps more than {self.most:,} pairs of nodes; "
-                "raise it, or let it be found with epsilon 'auto'."
+                "raise it, or set epsilon to 'auto'."
             )
 
     def entries(self) -> Entries:
-        """All that was kept."""
+        """Return the entries kept."""
         return _joined(self.kept)
 
 
-class RisingSieve:
-    """Finds the ε at which the kept entries come closest to ``target`` in number, in one pass.
+class AutoThreshold:
+    """Computes in one pass the ε at which the number of kept entries is closest to ``target``.
 
-    Invariant: every entry seen so far that is above ``threshold`` is held, and no ε below ``threshold`` can win.
-    When the held entries, of one triangle, stand for three times the target in the full matrix, the threshold rises
-    to about the target-th largest value; so fewer than twice the target are held at any time. Only the end decides
-    exactly; ties of one value stay or go together, as ``> ε`` cannot part them.
+    Invariant: every entry seen so far above ``threshold`` is held, and the final ε is not below ``threshold``. When the
+    held entries of one triangle represent three times the target in the full matrix, the threshold rises to about the
+    target-th largest value; so fewer than twice the target are held at any time. ``settle`` decides exactly. Equal
+    values are kept or dropped together, as ``> ε`` cannot separate them.
     """
 
     def __init__(self, target: int) -> None:
@@ -86,7 +86,7 @@ class RisingSieve:
         self._weight = 0
 
     def offer(self, entries: Entries) -> None:
-        """Hold what is above the threshold, as much at a time as there is room, raising the threshold in between."""
+        """Hold the entries above the threshold, in parts that fit; raise the threshold in between."""
         rest = entries.where(entries.values > self.threshold)
         while len(rest.values):
             if 3 * self.target - self._weight < 2:
@@ -99,7 +99,7 @@ class RisingSieve:
             self.peak_held = max(self.peak_held, sum(len(held.values) for held in self._held))
 
     def _rise(self) -> None:
-        """Drop what cannot be kept in the end: values below the largest ``enough`` ones, which outweigh the target."""
+        """Drop the values below the largest ``enough`` ones: these alone exceed the target."""
         held = _joined(self._held)
         diagonal = int(np.count_nonzero(held.rows == held.cols))
         enough = (self.target + diagonal) // 2 + 1
@@ -108,7 +108,7 @@ class RisingSieve:
             kept = held.where(held.values >= smallest)
             self.threshold = float(np.nextafter(smallest, 0.0))
             if kept.weight() > 2 * self.target:
-                # So many ties that having them is worse than having none: they are out for good.
+                # So many ties that keeping them misses the target by more than dropping them.
                 kept = held.where(held.values > smallest)
                 self.threshold = smallest
             held = kept
@@ -116,7 +116,7 @@ class RisingSieve:
         self._weight = held.weight()
 
     def settle(self) -> tuple[float, Entries]:
-        """The winning ε and its entries: ``| #(value > ε) − target |`` is least, the fewer entries on a draw."""
+        """Return ε and its entries: ``| #(value > ε) − target |`` is least, with fewer entries on a tie."""
         if self._weight > self.target:
             self._rise()
         held = _joined(self._held)
@@ -132,7 +132,7 @@ class RisingSieve:
 
 
 def shortest_between(low: float, high: float) -> float:
-    """The number with the fewest decimal digits in [low, high): an ε that can be read, typed and repeated exactly."""
+    """Return the number with the fewest decimal digits in [low, high), so that ε can be typed exactly."""
     if low <= 0.0 < high:
         return 0.0
     middle = (low + min(high, 1.0)) / 2

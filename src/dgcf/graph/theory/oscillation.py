@@ -1,4 +1,4 @@
-"""The oscillation theory in numbers: does a graph's propagation settle, how fast, and what cross-hop edges change."""
+"""The oscillation report: whether and how fast propagation settles on a graph, with and without cross-hop edges."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dgcf.graph.spec import Epsilon
 from dgcf.graph.theory.walk import Ends, Walk, gap_bounds
 
 Floats = NDArray[np.float64]
-# What the paper says of each matrix: that self-loops do not cure oscillation, and that cross-hop edges do.
-# A + I is the self-loop of graph convolutions, a light one; beside the normalised L, the loop of L + I weighs far more.
+# The paper's claims: self-loops do not prevent oscillation, cross-hop edges do.
+# A + I has the self-loop of graph convolutions; relative to the normalised L, the loop of L + I weighs far more.
 PAPER_CLAIMS = {
     "L": "two limits",
     "L+I": "two limits",
@@ -49,41 +49,41 @@ class WalkReport:
     gaps: Floats
     """``‖x(t) − x(t+1)‖₁`` measured, t = 0, 1, …"""
     distances: Floats
-    """``‖x(t) − π‖₁``, π being the limit of even or of odd steps as t is."""
+    """``‖x(t) − π‖₁``, where π is the limit of even or of odd steps, as t is."""
     bounds: Floats
-    """The paper's bound on each of them."""
+    """The paper's bound on each gap."""
     gap_limit: float
-    """The measured gap between an even and the next odd step where the walk stood still (or was stopped)."""
+    """The measured gap between an even and the next odd step when the walk settled or stopped."""
     gap_limit_exact: float
-    """The same from the closed form of the two limits."""
+    """The same gap from the closed form of the two limits."""
     ends: Ends
     limit_error: float
     """``max |x − π|`` at the end of the walk, against the closed form; degree / 2|E| where M is not bipartite."""
     condition: float
-    """``‖R π_i − π_u‖₁`` (Theorem 1): zero where the two limits agree, defined for two-sided walks."""
+    """``‖R π_i − π_u‖₁`` (Theorem 1): zero if the two limits agree; defined for two-sided walks."""
     two_sided: bool
     steps: int
     settled: bool
 
     @property
     def decay_per_step(self) -> float:
-        """By what factor a step shrinks the distance to the limit, in the long run."""
+        """Asymptotic factor by which a step shrinks the distance to the limit."""
         return self.ends.decay
 
     @property
     def flip_per_step(self) -> float:
-        """By what factor a step shrinks the part that changes its sign every step: the oscillation itself."""
+        """Factor by which a step shrinks the component that changes sign every step: the oscillation."""
         return 1.0 if self.two_sided else abs(min(self.ends.lowest, 0.0))
 
     @property
     def within_bound(self) -> bool:
-        """Whether no measured gap exceeds its bound (beyond rounding)."""
+        """Whether no measured gap exceeds its bound beyond rounding."""
         return bool((self.gaps <= self.bounds * (1 + ROUNDING) + ROUNDING).all())
 
 
 @dataclass(frozen=True)
 class Component:
-    """A connected part of the bipartite graph, and whether walks on it oscillate."""
+    """A connected component of the bipartite graph."""
 
     users: int
     items: int
@@ -97,7 +97,7 @@ class Component:
 
     @property
     def one_limit_with_cross(self) -> bool:
-        """Whether the filter left it a cross-hop edge (a loop suffices), hence a single limit."""
+        """Whether the filter kept a cross-hop edge (a loop suffices), so that walks have a single limit."""
         return self.cross_edges > 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,15 +108,16 @@ class Component:
 
 @dataclass(frozen=True)
 class OscillationReport:
-    """All matrices on the largest component, and what the other components are like (largest first)."""
+    """Walks on all matrices over the largest component, and all components, largest first."""
 
     epsilon: float
     walks: dict[str, WalkReport]
     components: list[Component]
     isolated: int
     symmetric_gaps: Floats
-    """``‖Lᵗx − Lᵗ⁺¹x‖₁`` for the symmetric L itself, which models use, and its bound: here column sums are not 1."""
+    """``‖Lᵗx − Lᵗ⁺¹x‖₁`` for the symmetric L that models use, whose column sums are not 1."""
     symmetric_bounds: Floats
+    """The paper's bound on each of these."""
 
     @property
     def connected(self) -> bool:
@@ -150,9 +151,9 @@ def oscillation(
     max_steps: int | None = None,
     progress: Progress = silent,
 ) -> OscillationReport:
-    """Walk on L, L + I, A + I, L + Lc and L + Lc + I over the largest component of R, in float64, and report.
+    """Report on walks on L, L + I, A + I, L + Lc and L + Lc + I over the largest component of R, in float64.
 
-    ``steps`` gaps are recorded for each; the walk then goes on until it stands still, or for ``max_steps``.
+    ``steps`` gaps are recorded for each; the walk then continues until it settles, or for ``max_steps``.
     """
     interactions = interaction_matrix(R)
     n_users = interactions.shape[0]
@@ -177,7 +178,7 @@ def oscillation(
 
 
 def walk_report(name: str, walk: Walk, steps: int, max_steps: int | None = None) -> WalkReport:
-    """Everything about one walk: measured beside what the closed forms say."""
+    """Return the measurements of one walk beside the values of the closed forms."""
     start = walk.uniform()
     gaps, distances = walk.trace(start, steps)
     even, odd, taken, settled = walk.run(start, max_steps)
@@ -202,7 +203,7 @@ def walk_report(name: str, walk: Walk, steps: int, max_steps: int | None = None)
 def _components(
     A: csr_array, cross: CrossHop, labels: NDArray[np.int32], n_users: int
 ) -> tuple[list[Component], NDArray[np.int64], int]:
-    """The components with at least one edge, largest first, their labels in that order, and the isolated nodes."""
+    """Return the components with an edge, largest first, their labels, and the number of isolated nodes."""
     sizes = np.bincount(labels)
     users = np.bincount(labels[:n_users], minlength=len(sizes))
     direct = np.bincount(labels, weights=np.diff(A.indptr), minlength=len(sizes)).astype(np.int64)
@@ -217,7 +218,7 @@ def _components(
 
 
 def _symmetric_gaps(L: csr_array, start: Floats, steps: int) -> Floats:
-    """``‖Lᵗx − Lᵗ⁺¹x‖₁``, t = 0 … steps − 1: what a stack of layers without columns normalised does."""
+    """Return ``‖Lᵗx − Lᵗ⁺¹x‖₁``, t = 0 … steps − 1: the gaps of layers whose columns are not normalised."""
     gaps = np.empty(steps)
     x = start
     for t in range(steps):

@@ -1,4 +1,4 @@
-"""The pictures of this room: values of Lc with ε marked, and the gap per step of walks. Needs the extra ``plots``."""
+"""Figures of the graph reports: the histogram of Lc with ε, and the gaps of walks. Needs the extra ``plots``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dgcf.graph.theory.report import GraphReport
 
 COLOURS = {"L": "tab:red", "L+I": "tab:orange", "A+I": "tab:brown", "L+Lc": "tab:blue", "L+Lc+I": "tab:green"}
 FLOOR = 1e-16
-"""Gaps below this are rounding; a logarithmic axis must end somewhere."""
+"""Gaps below this are rounding errors; the logarithmic axis ends here."""
 
 
 def draw_histogram(report: GraphReport, title: str, target: Path) -> None:
-    """Bars of how many entries of Lc have which magnitude, with the chosen ε."""
+    """Write the histogram of the values of Lc, with ε marked, to ``target`` (PNG)."""
     if report.histogram is None:
-        raise ConfigError("the picture is of the histogram; leave out --no-histogram.")
+        raise ConfigError("the figure needs the histogram; remove --no-histogram.")
     figure, axes = _figure(target)
     edges, counts = report.histogram.edges, report.histogram.counts
     kept = edges[:-1] >= report.cross.epsilon
@@ -33,7 +33,7 @@ def draw_histogram(report: GraphReport, title: str, target: Path) -> None:
 
 
 def draw_gaps(report: OscillationReport, title: str, target: Path) -> None:
-    """The gap between successive steps for each matrix: a line that stays up is a graph that oscillates."""
+    """Write the gap between successive steps of the walk on each matrix to ``target`` (PNG)."""
     figure, axes = _figure(target)
     for name, walk in report.walks.items():
         label = f"{name}: gap → {walk.gap_limit_exact:.3g}, × {walk.decay_per_step:.3f} a step"
@@ -47,7 +47,7 @@ def draw_gaps(report: OscillationReport, title: str, target: Path) -> None:
 
 def _figure(target: Path) -> tuple[Any, Any]:
     if target.suffix.lower() != ".png":
-        raise ConfigError(f"the picture would be written to {target.name}; give a name that ends in .png.")
+        raise ConfigError(f"the figure would be written to {target.name}; give a name that ends in .png.")
     try:
         from matplotlib.figure import Figure  # no pyplot: no display is needed and no global state is left
     except ImportError:

@@ -1,4 +1,4 @@
-"""A graph in numbers: edges, ε, the memory of each form of propagation, and how the values of Lc are spread."""
+"""A report on a graph: edges, ε, the memory of each form of propagation and the histogram of Lc."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from scipy.sparse import csr_array
 
 from dgcf.graph.bipartite import interaction_matrix
 from dgcf.graph.crosshop.build import CrossHop, Progress, cross_hop, silent
-from dgcf.graph.crosshop.cooccurrence import SideGraph
-from dgcf.graph.crosshop.hubs import Hubs, pairs_reaching, refuse_too_much, split_hubs
-from dgcf.graph.crosshop.threshold import FixedSieve
+from dgcf.graph.crosshop.cooccurrence import Cooccurrence
+from dgcf.graph.crosshop.hubs import Hubs, pairs_reaching, require_feasible, split_hubs
+from dgcf.graph.crosshop.threshold import FixedThreshold
 from dgcf.graph.spec import Epsilon
 
 # Bins of equal width in log10: values of Lc lie in (1e-9, 1] on any graph of up to a billion two-hop paths per node.
 DECADES, BINS_PER_DECADE = 9, 5
 EDGES = 10.0 ** (np.arange(DECADES * BINS_PER_DECADE + 1) / BINS_PER_DECADE - DECADES)
-# A value that is an edge but for its rounding is in the bin above.
+# A value that equals an edge up to rounding counts in the bin above.
 FLOORS = EDGES[:-1] * (1 - 1e-12)
-# Comparisons that decide the bins of one row's pairs with all rows of a class.
+# Comparisons that assign one row's pairs with all rows of a class to bins.
 BISECTIONS = 400
-# What one stored entry takes in the operator: a float32 value and an int32 index.
+# Bytes of one stored entry: a float32 value and an int32 index.
 ENTRY_BYTES = 8
 OFFSET_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many entries of the unfiltered Lc lie in each bin, (bins,), and the bins' edges, (bins + 1,)."""
+    """Number of entries of the unfiltered Lc in each bin, (bins,), and the bins' edges, (bins + 1,)."""
 
     edges: NDArray[np.float64]
     counts: NDArray[np.int64]
 
     @property
     def total(self) -> int:
-        """Entries of Lc without a filter."""
+        """Number of entries of the unfiltered Lc."""
         return int(self.counts.sum())
 
 
 @dataclass(frozen=True)
 class GraphReport:
-    """What ``dgcf graph`` shows."""
+    """The result of ``graph_report``."""
 
     n_users: int
     n_items: int
@@ -55,7 +55,7 @@ class GraphReport:
 
     @property
     def memory_bytes(self) -> dict[str, int]:
-        """Bytes of the operator ``L + cross-hop + I`` in float32, by form of its cross-hop part."""
+        """Bytes of the operator ``L + cross-hop + I`` in float32, by form of the cross-hop term."""
         n_nodes = self.n_users + self.n_items
         offsets = OFFSET_BYTES * (n_nodes + 1)
         on_diagonal = self.cross.edges - self.cross.off_diagonal
@@ -94,7 +94,7 @@ class GraphReport:
 def graph_report(
     R: object, epsilon: Epsilon = "auto", *, histogram: bool = True, progress: Progress = silent
 ) -> GraphReport:
-    """Build the filtered cross-hop matrix, timed, and count the values of the unfiltered one in a second pass."""
+    """Build and time the filtered cross-hop matrix; count the values of the unfiltered one in a second pass."""
     passes = 2 if histogram else 1
     began = time.perf_counter()
     interactions = interaction_matrix(R)
@@ -107,46 +107,46 @@ def graph_report(
 
 
 def value_histogram(R: csr_array) -> Histogram:
-    """The histogram of all values of Lc, streamed: nothing but the counts is kept."""
+    """Return the histogram of all values of Lc, computed in a stream that keeps only the counts."""
     return _histogram(_counted_sides(R), silent)
 
 
-def _counted_sides(R: csr_array) -> list[tuple[SideGraph, Hubs]]:
-    """Both sides with their hubs apart; refused where too much work is left."""
+def _counted_sides(R: csr_array) -> list[tuple[Cooccurrence, Hubs]]:
+    """Return both sides with their hubs; raise ``DataError`` if the remaining work exceeds the limit."""
     sides = []
     for B in (R, R.T.tocsr()):
-        side = SideGraph(B)
+        side = Cooccurrence(B)
         sides.append((side, split_hubs(side.B, BISECTIONS * len(np.unique(side.cross_degree)))))
     for side, hubs in sides:
-        instead = "leave it out (--no-histogram, histogram=False), or remove these users or items from the data"
-        refuse_too_much(hubs.work, "the histogram of Lc", side.column_degree.astype(np.int64), instead)
+        advice = "leave it out (--no-histogram, histogram=False), or remove these users or items from the data"
+        require_feasible(hubs.work, "the histogram of Lc", side.column_degree.astype(np.int64), advice)
     return sides
 
 
-def _histogram(sides: list[tuple[SideGraph, Hubs]], progress: Progress) -> Histogram:
+def _histogram(sides: list[tuple[Cooccurrence, Hubs]], progress: Progress) -> Histogram:
     counts, done = np.zeros(len(FLOORS), dtype=np.int64), 0
     for side, hubs in sides:
-        for found, rows in _counts(side, hubs):
-            counts += found
-            progress(done + rows, sum(len(one.order) for one, _ in sides))
+        for part, rows in _counts(side, hubs):
+            counts += part
+            progress(done + rows, sum(len(side.order) for side, _ in sides))
         done += len(side.order)
     occupied = np.flatnonzero(counts)
     first, last = int(occupied[0]), int(occupied[-1]) + 1
     return Histogram(EDGES[first : last + 1], counts[first:last])
 
 
-def _counts(side: SideGraph, hubs: Hubs) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """Yield parts of the counts of all values of one side, and how many rows are done.
+def _counts(side: Cooccurrence, hubs: Hubs) -> Iterator[tuple[NDArray[np.int64], int]]:
+    """Yield parts of the counts of one side's values, with the number of rows done.
 
-    Rows that share hubs alone are counted by classes; so pairs that share more are taken out of these counts.
+    Rows that share only hubs are counted by classes. Pairs that share more are then subtracted from these counts.
     """
     yield _class_counts(side, hubs), 0
-    for rows, cols, shared, scale, stop in side.without(hubs.light).blocks(FixedSieve(0.0)):
+    for rows, cols, shared, scale, stop in side.with_entries(hubs.light).blocks(FixedThreshold(0.0)):
         weight = np.where(rows == cols, 1, 2)
         from_hubs = hubs.shared(hubs.pattern[rows], hubs.pattern[cols])
-        found = _binned((shared + from_hubs) / scale, weight)
+        counts = _binned((shared + from_hubs) / scale, weight)
         twice = from_hubs > 0
-        yield found - _binned(from_hubs[twice] / scale[twice], weight[twice]), stop
+        yield counts - _binned(from_hubs[twice] / scale[twice], weight[twice]), stop
 
 
 def _binned(values: NDArray[np.float64], weight: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -154,8 +154,8 @@ def _binned(values: NDArray[np.float64], weight: NDArray[np.int64]) -> NDArray[n
     return np.bincount(place, weights=weight, minlength=len(FLOORS)).astype(np.int64)
 
 
-def _class_counts(side: SideGraph, hubs: Hubs) -> NDArray[np.int64]:
-    """The values of all entries between rows that share a hub, as if they shared nothing else."""
+def _class_counts(side: Cooccurrence, hubs: Hubs) -> NDArray[np.int64]:
+    """Return the counts of all entries between rows that share a hub, as if they shared nothing else."""
     counts = np.zeros(len(FLOORS), dtype=np.int64)
     present = np.unique(hubs.pattern)
     degrees = {pattern: side.cross_degree[hubs.pattern == pattern] for pattern in present}
@@ -164,6 +164,6 @@ def _class_counts(side: SideGraph, hubs: Hubs) -> NDArray[np.int64]:
             if shared := int(hubs.shared(one, other)):
                 above = pairs_reaching(shared, degrees[one], degrees[other], FLOORS[1:])
                 everything = len(degrees[one]) * len(degrees[other])
-                found = -np.diff(np.concatenate([[everything], above, [0]]))
-                counts += found if one == other else 2 * found
+                part = -np.diff(np.concatenate([[everything], above, [0]]))
+                counts += part if one == other else 2 * part
     return counts

@@ -1,4 +1,4 @@
-"""Random walks on a propagation matrix: steps, limits, the gap between even and odd ones, and the paper's bound."""
+"""Random walks on a propagation matrix: limits, the gap between even and odd steps, and the paper's bound."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from scipy.sparse import csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 Floats = NDArray[np.float64]
-# Two steps that move less than this in total are taken as standing still (float64, mass 1).
+# A walk has settled if two steps move less mass than this in total (float64, mass 1).
 STILL = 1e-14
-# Stored entries that a walk may touch before it stops unfinished: seconds, not hours, on any graph.
+# Stored entries that a walk may read before it stops unsettled: seconds on any graph.
 WALK_BUDGET = 1_000_000_000
 # Below this size all eigenvalues cost less than Lanczos' set-up.
 SMALL = 200
@@ -23,14 +23,14 @@ BASIS = 40
 
 
 class Ends(NamedTuple):
-    """The ends of the walk's spectrum without what never decays (1, and −1 on a bipartite graph)."""
+    """The ends of the walk's spectrum without the eigenvalues that never decay (1, and −1 on a bipartite graph)."""
 
     lowest: float
     highest: float
 
     @property
     def decay(self) -> float:
-        """By what factor a step shrinks what is left to the limit, in the long run."""
+        """Asymptotic factor by which a step shrinks the distance to the limit."""
         return max(abs(self.lowest), abs(self.highest))
 
 
@@ -39,7 +39,7 @@ class Walk:
     """``x(t+1) = P x(t)``, where ``P = M diag(1/w)`` is M with its columns normalised and ``w = Mᵀ 1``.
 
     M is non-negative, symmetric, (n, n), connected, without empty columns; its first ``n_users`` nodes are one side.
-    The walk is *two-sided* where M has no entry inside a side: then every step swaps the sides' masses, for ever.
+    The walk is *two-sided* if M has no entry within a side: then every step swaps the masses of the sides.
     """
 
     M: csr_array
@@ -57,21 +57,21 @@ class Walk:
 
     @property
     def two_sided(self) -> bool:
-        """Whether M is bipartite: no edge within users, none within items, no loop."""
+        """Whether M is bipartite: no edge between users, none between items, no loop."""
         is_user = np.arange(self.M.shape[0]) < self.n_users
         of_row = np.repeat(is_user, np.diff(self.M.indptr))
         return not bool((of_row == is_user[self.M.indices])[self.M.data != 0].any())
 
     def uniform(self) -> Floats:
-        """The start of all our walks: every node alike."""
+        """Return the uniform distribution, from which walks start."""
         n_nodes = self.M.shape[0]
         return np.full(n_nodes, 1.0 / n_nodes)
 
     def limits(self, start: Floats) -> tuple[Floats, Floats]:
-        """The stationary distributions of even and of odd steps, exactly.
+        """Return the exact stationary distributions of even and of odd steps.
 
-        One-sided: both are ``w / Σw``, that is degree / 2|E|. Two-sided: each side's mass spreads over it by w; in
-        even steps it is the mass that the side began with, in odd steps the other side's.
+        One-sided: both are ``w / Σw``, that is degree / 2|E|. Two-sided: each side's mass is distributed over it by w;
+        in even steps it is the mass that the side started with, in odd steps that of the other side.
         """
         w = self.weights
         if not self.two_sided:
@@ -82,13 +82,13 @@ class Walk:
         return share * np.where(users, own, other), share * np.where(users, other, own)
 
     def condition(self, start: Floats) -> float:
-        """``‖R π_i − π_u‖₁`` with the even limit π and the walk's own R: zero exactly where nothing oscillates."""
+        """Return ``‖R π_i − π_u‖₁`` for the even limit π and the walk's R: zero if and only if nothing oscillates."""
         even, _ = self.limits(start)
         P = self.transition
         return float(np.abs(P[: self.n_users, self.n_users :] @ even[self.n_users :] - even[: self.n_users]).sum())
 
     def trace(self, start: Floats, steps: int) -> tuple[Floats, Floats]:
-        """``‖x(t) − x(t+1)‖₁`` and the distance of x(t) to the limit of its parity, for t = 0 … steps − 1."""
+        """Return ``‖x(t) − x(t+1)‖₁`` and the distance of x(t) to the limit of its parity, for t = 0 … steps − 1."""
         P, x = self.transition, start
         limits = self.limits(start)
         gaps, distances = np.empty(steps), np.empty(steps)
@@ -100,7 +100,7 @@ class Walk:
         return gaps, distances
 
     def run(self, start: Floats, max_steps: int | None = None) -> tuple[Floats, Floats, int, bool]:
-        """Walk until two steps stand still: x at an even and at the odd step after it, how many steps, and whether."""
+        """Walk until settled; return x at an even and the next odd step, the steps taken and whether it settled."""
         P, x = self.transition, start
         most = max(200, WALK_BUDGET // max(self.M.nnz, 1)) if max_steps is None else max_steps
         for step in range(0, most, 2):
@@ -112,7 +112,7 @@ class Walk:
         return x, P @ x, most, False
 
     def ends(self) -> Ends:
-        """The spectrum's ends by Lanczos, on ``w^-½ M w^-½``, which has the eigenvalues of P and is symmetric."""
+        """Return the ends of the spectrum, by Lanczos on ``w^-½ M w^-½``: symmetric, with the eigenvalues of P."""
         w = self.weights
         scale = diags_array(1.0 / np.sqrt(w))
         S = csr_array(scale @ self.M @ scale)
@@ -124,30 +124,30 @@ class Walk:
             spectrum = eigvalsh(S.toarray() - sum(value * np.outer(v, v) for value, v in fixed))
             return Ends(float(spectrum[0]), float(spectrum[-1]))
 
-        # What never decays is moved to the other end of the spectrum, where no search for an end meets it.
+        # Eigenvalues that never decay are moved to the other end of the spectrum.
         lowest = _end(S, "SA", [v for value, v in fixed if value < 0], 2.0)
         return Ends(lowest, _end(S, "LA", [v for value, v in fixed if value > 0], -2.0))
 
 
 def _end(S: csr_array, which: str, moved: list[Floats], by: float) -> float:
-    """The lowest (SA) or highest (LA) eigenvalue of ``S + by Σ v vᵀ``, v being eigenvectors of S."""
+    """Return the lowest (SA) or highest (LA) eigenvalue of ``S + by Σ v vᵀ``, v being eigenvectors of S."""
 
     def product(x: Floats) -> Floats:
         x = x.ravel()
         return np.asarray(S @ x + sum(by * v * (v @ x) for v in moved))
 
     operator = LinearOperator(S.shape, matvec=product, dtype=np.float64)
-    start = np.cos(np.arange(S.shape[0]))  # any fixed vector: the same result every time
+    start = np.cos(np.arange(S.shape[0]))  # fixed, so that the result is reproducible
     (value,) = eigsh(operator, k=1, which=which, v0=start, ncv=BASIS, tol=1e-7, return_eigenvectors=False)
     return float(value)
 
 
 def gap_bounds(matrix: csr_array, start: Floats, steps: int) -> Floats:
-    """The paper's bound on ``‖x(t) − x(t+1)‖₁`` for x(t) = matrixᵗ start, t = 0 … steps − 1.
+    """Return the paper's bound on ``‖x(t) − x(t+1)‖₁`` for x(t) = matrixᵗ start, t = 0 … steps − 1.
 
     ``max column sum of matrixᵗ · ‖start − matrix start‖₁``. At t = 2k on a bipartite matrix the column sums are those
-    of ``V^k = (R Rᵀ)^k`` and ``T^k = (Rᵀ R)^k``, as the paper has it. They are the entries of ``1ᵀ matrixᵗ``, so no
-    power is ever formed. With columns normalised all of them are 1, and the bound is the first gap.
+    of ``V^k = (R Rᵀ)^k`` and ``T^k = (Rᵀ R)^k``, as in the paper. They are the entries of ``1ᵀ matrixᵗ``, so no power
+    is formed. With normalised columns all of them are 1, and the bound is the first gap.
     """
     first = float(np.abs(start - matrix @ start).sum())
     column_sums = np.ones(matrix.shape[1])
