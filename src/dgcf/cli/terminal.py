@@ -11,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -85,21 +85,47 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def words(field: str) -> TextColumn:
-    """A column of a progress bar that shows a field of its task as it is."""
-    return TextColumn(f"{{task.{field}}}", markup=False)
+class Bar:
+    """A progress bar on stderr, removed at its end; it shows nothing if stderr is not a terminal."""
+
+    def __init__(self, description: str, total: float | None = None, completed: float = 0) -> None:
+        description_column, detail_column = (
+            TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[detail]")
+        )
+        columns = (SpinnerColumn(), description_column, BarColumn(), detail_column)
+        times = (TimeElapsedColumn(), TimeRemainingColumn())
+        self._display = Progress(*columns, *times, console=err, transient=True, disable=not err.is_terminal)
+        text = printable_line(description)
+        self._task = self._display.add_task(text, total=total, completed=completed, detail="")  # type: ignore[arg-type]
+
+    def start(self) -> Self:
+        self._display.start()
+        return self
+
+    def stop(self) -> None:
+        self._display.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *problem: object) -> None:
+        self.stop()
+
+    def update(self, completed: float | None = None, total: float | None = None, **texts: str) -> None:
+        """Set the counts that are not None, and the texts ``description`` and ``detail`` if they are given."""
+        shown: dict[str, Any] = {name: printable_line(text) for name, text in texts.items()}
+        self._display.update(self._task, completed=completed, total=total, **shown)
+
+    def advance(self) -> None:
+        """Count one more."""
+        self._display.advance(self._task)
 
 
 @contextlib.contextmanager
-def progress(what: str, total: float | None = None) -> Iterator[Callable[[float, float | None], None]]:
-    """A bar on stderr while something takes its time; silent where stderr is not a terminal.
-
-    Gives a function ``update(completed, total)``.
-    """
-    columns = (SpinnerColumn(), words("description"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(printable_line(what), total=total)
-        yield lambda completed, whole: bar.update(task, completed=completed, total=whole)
+def progress(description: str, total: float | None = None) -> Iterator[Callable[[float, float | None], None]]:
+    """Show a bar, and yield its function ``update(completed, total)``."""
+    with Bar(description, total) as bar:
+        yield bar.update
 
 
 class Verbs(TyperGroup):

@@ -70,12 +70,13 @@ def train_model(
     Example: `dgcf train deoscirec/ml-100k --model dgcf --set layers=2`
     """
     from dgcf.cli.views import train as view  # here, because torch takes seconds to import
+    from dgcf.cli.views.progress import training_progress
     from dgcf.experiments.train import Options, combine
 
     in_file = read_toml(config) if config else {}
     model, preset = (_once(config, in_file, name, given) for name, given in (("model", model), ("preset", preset)))
     given = {**in_file, **parse_settings(settings or [])}
-    options = Options(device, mask, save_every, tuple(track or []), view.observer, notify)
+    options = Options(device, mask, save_every, tuple(track or []), training_progress, notify)
     if resume is not None:
         if seeds > 1 or folder is not None:
             raise ConfigError("--resume continues one run in its own folder; leave out --seeds and --out.")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dgcf.cli.inputs import read_dataset
 from dgcf.cli.terminal import notify, out, progress
-from dgcf.cli.views.train import observer
+from dgcf.cli.views.progress import training_progress
 from dgcf.data.paths import absolute_source
 from dgcf.errors import ConfigError, StoppedError, did_you_mean
 from dgcf.experiments.compare import (
@@ -103,7 +103,7 @@ def trained(sources: Sequence[str], wanted: Wanted, folder: Path | None, shown: 
             target,
             source=absolute_source(source),
             device=shown.device,
-            watching=observer,
+            watching=training_progress,
             notify=notify,
         )
         return _measured(measure, list(zip(wanted.models, runs, strict=True)), shown, place)

@@ -1,12 +1,12 @@
-"""The progress of many jobs: a bar with lines above it on a terminal, lines alone elsewhere."""
+"""Show the progress of training and of many jobs: a bar with remarks above it on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from contextlib import AbstractContextManager, nullcontext
 
-from dgcf.cli.terminal import err, notify, words
+from dgcf.cli.terminal import Bar, err, notify
 from dgcf.experiments.progress import ProgressLines
-from dgcf.train import EpochReport
+from dgcf.train import EpochReport, Observer, PlainLines
 
 
 def progress_of(jobs: str) -> ProgressLines:
@@ -14,22 +14,62 @@ def progress_of(jobs: str) -> ProgressLines:
     return ProgressBar(jobs, notify) if err.is_terminal else ProgressLines(jobs, notify)
 
 
+def training_progress() -> AbstractContextManager[Observer]:
+    """Return the display for the training of one run."""
+    return TrainingBar() if err.is_terminal else nullcontext(PlainLines())
+
+
 class ProgressBar(ProgressLines):
     """A bar over the jobs, with the epoch of the job in progress and the best result so far."""
 
+    bar: Bar | None = None
+
     def started(self, done: int, total: int | None) -> None:
         super().started(done, total)
-        columns = (words("description"), BarColumn(), MofNCompleteColumn(), words("fields[best]"))
-        self.bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err, transient=True)
-        self.task = self.bar.add_task(self.jobs, completed=done, total=total, best="")
-        self.bar.start()
+        self.done, self.total = done, total
+        self.bar = Bar(self.jobs, total, done).start()
 
     def epoch_ended(self, job: str, report: EpochReport) -> None:
-        self.bar.update(self.task, description=f"{job}, epoch {report.epoch}")
+        if self.bar is not None:
+            self.bar.update(description=f"{job}, epoch {report.epoch}")
 
     def job_ended(self, text: str = "", best: str = "") -> None:
         super().job_ended(text, best)
-        self.bar.update(self.task, advance=1, best=best)
+        self.done += 1
+        count = str(self.done) if self.total is None else f"{self.done}/{self.total}"
+        if self.bar is not None:
+            self.bar.update(self.done, detail=f"{count}  {best}")
 
     def ended(self) -> None:
-        self.bar.stop()
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+class TrainingBar(Bar, Observer):
+    """Epoch, loss, validation metric, best, pairs per second, and the time left if training does not stop early."""
+
+    validation = ""
+
+    def __init__(self) -> None:
+        super().__init__("training")
+
+    def note(self, text: str) -> None:
+        notify(f"note: {text}")
+
+    def epoch_began(self, epoch: int, epochs: int, batches: int, done: int) -> None:
+        self.update((epoch - 1) * batches + done, epochs * batches, description=f"epoch {epoch}/{epochs}")
+
+    def batch_done(self) -> None:
+        self.advance()
+
+    def epoch_ended(self, report: EpochReport) -> None:
+        parts = report.line().split("  ")[1:]
+        if report.validation:
+            self.validation = parts[1]
+        elif report.best is not None:
+            parts.insert(1, self.validation)  # of the last epoch that was validated
+        self.update(detail="  ".join(parts))
+
+    def finished(self, reason: str) -> None:
+        notify(reason)
