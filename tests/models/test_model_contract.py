@@ -19,6 +19,7 @@ from dgcf.models import CATALOG, DGCF, DGCFConfig, DropSchedule, GraphModel, Lig
 from dgcf.models.layers import LocalityGates
 from dgcf.models.weighted import Dense, WeightedModel
 from dgcf.random import permutation, uniform
+from dgcf.ranking.user_rules import ConstantUsers, ItemSums, LeastSquares, LinearLayers
 
 
 def random_matrix(seed: int, n_users: int = 9, n_items: int = 12, density: float = 0.3) -> csr_array:
@@ -148,9 +149,9 @@ def test_layer0_starts_xavier_uniform_for_users_and_items_apart() -> None:
 
 def test_gates_start_near_a_half_and_are_one_per_layer_unless_shared() -> None:
     own, shared = (LocalityGates(500, 3, shared=shared) for shared in (False, True))
-    assert own.alpha().shape == (3, 500)
-    assert shared.alpha().shape == (1, 500)
-    assert (own.alpha() - 0.5).abs().max() < 0.03
+    assert own.logits.shape == (3, 500)
+    assert shared.logits.shape == (1, 500)
+    assert (torch.sigmoid(own.logits) - 0.5).abs().max() < 0.03
     assert not torch.equal(own.logits[0], own.logits[1])
     x = torch.ones(500, 2)
     assert torch.equal(shared(0, x), shared(2, x))
@@ -238,3 +239,16 @@ def test_an_unknown_model_is_answered_with_the_nearest() -> None:
         entry("lightgnc")
     with pytest.raises(ConfigError, match="there are dgcf, dgcf-chp"):
         entry("zzzzzzz")
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_model_declares_how_it_represents_users(name: str) -> None:
+    model = entry(name).build(4, 5)
+    linear = name.startswith("dgcf") or name in ("lightgcn", "bpr-mf")
+    rules = {
+        "ease": ItemSums(),
+        "item-knn": ItemSums(),
+        "popularity": ConstantUsers(),
+        "ials": LeastSquares(10.0, 50.0),
+    }
+    assert model.user_rule == (LinearLayers() if linear else rules.get(name))

@@ -87,7 +87,7 @@ def measure(
     dataset = load_data(data or run.about["dataset"]["source"], notify=notify)
     evaluator = Evaluator(dataset, split=split, mask=mask, ks=ks)
     model, _, found = load(run, dataset, device=device)
-    correlation = gate_correlation(model, dataset.train) if gates else None
+    correlation = dict(gate_correlation(model, dataset.train)) if gates else None
     return evaluator.evaluate(found), correlation
 
 

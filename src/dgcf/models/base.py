@@ -1,8 +1,8 @@
-"""What every model gives and takes: the contract between the graph, the training loop and whoever ranks items.
+"""The base classes of models: what a model gives to training, evaluation and recommendation.
 
-A model is trained in epochs or at once. In epochs: a graph model is parameters and ``forward(propagation)``, and the
-training loop moves the parameters. At once: a ``SolvedModel`` computes its state from the training pairs. Either way a
-*ranking* comes out. Nodes are numbered users first, then items: N = n_users + n_items; row ``n_users + i`` is item i.
+A ``GraphModel`` has parameters and ``forward(propagation)``, and the training loop updates the parameters in epochs. A
+``SolvedModel`` computes its state from the training pairs in one call. Both give a *ranking* and declare how it
+represents users. Nodes are numbered users first, then items: N = n_users + n_items; row ``n_users + i`` is item i.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dgcf.graph import EdgeDrop, MessageDrop, NeighbourDraw, Propagation
 from dgcf.models.config import GraphModelConfig, ModelConfig
 from dgcf.random import uniform
 from dgcf.ranking.rankings import Embeddings, Ranking
+from dgcf.ranking.user_rules import LinearLayers, UserRule
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ class PropagationStack:
 
 
 class GraphModel(nn.Module, ABC):
-    """A trainable row per node, ``E⁽⁰⁾`` (N, dim), and a rule that turns them into what is ranked.
+    """A trainable embedding per node, ``E⁽⁰⁾`` (N, dim), and a ``forward`` that computes the ranked embeddings.
 
-    ``E⁽⁰⁾`` starts from Glorot and Bengio's uniform law, for users and items apart as in the authors' code:
-    U(−b, b) with b² = 6 / (rows + dim). A subclass adds its own parameters and ``forward``.
+    ``E⁽⁰⁾`` is initialised by Glorot and Bengio's uniform distribution, separately for users and items as in the
+    authors' code: U(−b, b) with b² = 6 / (rows + dim). A subclass adds its parameters and ``forward``.
     """
 
     seeded: ClassVar[bool] = True
@@ -101,42 +102,47 @@ class GraphModel(nn.Module, ABC):
 
     @property
     def width(self) -> int:
-        """Columns of the final rows: ``dim``, unless the read-out puts layers side by side."""
+        """Columns of the final embeddings: ``dim``, unless the readout concatenates layers."""
         return self.dim
 
     def ego(self, rows: Tensor | None = None) -> Tensor:
-        """Layer 0, which L2 regularises: (N, dim), or its rows (n_rows, dim)."""
+        """Return layer 0, which L2 regularises: (N, dim), or its ``rows``, (n_rows, dim)."""
         return self.layer0 if rows is None else self.layer0.index_select(0, rows)
 
     @abstractmethod
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None
     ) -> Tensor:
-        """The nodes' final rows: (N, width), or (n_rows, width) with the values that those rows have in the whole.
+        """Return the final embeddings of all nodes, (N, width), or of ``rows`` alone, (n_rows, width).
 
-        ``rows``: (n_rows,) int64 node numbers; ``drop``: what this training step leaves out, None when ranking.
+        ``rows``: (n_rows,) int64 node numbers. ``drop``: the dropout of this training step, None when ranking.
         """
 
     def stack(self) -> PropagationStack | None:
         """Return the model as a ``PropagationStack``; None for a model that is more than that."""
         return None
 
+    @property
+    def user_rule(self) -> UserRule | None:
+        """How the ranking represents users; None if new users cannot be folded in and scores not be explained."""
+        return None if self.stack() is None else LinearLayers()
+
     @torch.no_grad()
     def embed(self, propagation: Propagation | None) -> Embeddings:
-        """All users and items, as they are ranked: every edge in place and no gradient."""
-        nodes = self(propagation).detach().clone()  # a model without layers gives its very parameter
+        """Return the ranked embeddings of all users and items, without dropout or gradients."""
+        nodes = self(propagation).detach().clone()  # a model without layers returns its parameter itself
         return Embeddings(nodes[: self.n_users], nodes[self.n_users :])
 
 
 class SolvedModel(nn.Module, ABC):
-    """A model that is computed from the training pairs at once: its state is buffers, and ``solve`` fills them.
+    """A model whose state is computed from the training pairs by ``solve`` and kept in buffers, on the CPU.
 
     A subclass is built by ``(n_users, n_items, config)`` with buffers of their final shapes, so that a stored state can
-    be put back without solving again. It lives on the CPU.
+    be loaded without solving again.
     """
 
     seeded: ClassVar[bool] = True
-    """Whether the seed changes what ``solve`` computes."""
+    """Whether another seed gives another model."""
     config: ModelConfig
 
     def __init__(self, n_users: int, n_items: int, config: ModelConfig) -> None:
@@ -149,11 +155,16 @@ class SolvedModel(nn.Module, ABC):
 
     @abstractmethod
     def ranking(self, pairs: Pairs) -> Ranking:
-        """What the state ranks with; ``pairs`` are those it was solved for."""
+        """Return the ranking of the state; ``pairs`` are those that it was solved for."""
+
+    @property
+    def user_rule(self) -> UserRule | None:
+        """How the ranking represents users; None if new users cannot be folded in and scores not be explained."""
+        return None
 
 
 class SolvedEmbeddings(SolvedModel):
-    """One whose state is embeddings: ``users`` (n_users, dim) and ``items`` (n_items, dim), zeros until solved."""
+    """A solved model whose state is embeddings: ``users`` (n_users, dim) and ``items`` (n_items, dim)."""
 
     users: Tensor
     items: Tensor
@@ -171,7 +182,7 @@ Model = GraphModel | SolvedModel
 
 
 def xavier_uniform(name: str, rows: int, columns: int, seed: int) -> Tensor:
-    """(rows, columns) float32 from U(−b, b), b² = 6 / (rows + columns), drawn from the stream ``init/name``."""
+    """Return (rows, columns) float32 from U(−b, b), b² = 6 / (rows + columns), drawn from the stream ``init/name``."""
     bound = np.sqrt(6.0 / (rows + columns))
-    drawn = uniform(seed, f"init/{name}", rows * columns) * (2.0 * bound) - bound
-    return torch.from_numpy(drawn.astype(np.float32).reshape(rows, columns))
+    values = uniform(seed, f"init/{name}", rows * columns) * (2.0 * bound) - bound
+    return torch.from_numpy(values.astype(np.float32).reshape(rows, columns))

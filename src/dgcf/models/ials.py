@@ -14,6 +14,7 @@ from dgcf.errors import ConfigError
 from dgcf.models.base import SolvedEmbeddings
 from dgcf.models.config import MAX_DIM, ModelConfig
 from dgcf.random import uniform
+from dgcf.ranking.user_rules import LeastSquares
 
 _START = 0.01
 
@@ -75,6 +76,10 @@ class IALS(SolvedEmbeddings):
                 ) from problem
         self.users.copy_(torch.from_numpy(users))
         self.items.copy_(torch.from_numpy(solver.item_factors))
+
+    @property
+    def user_rule(self) -> LeastSquares:
+        return LeastSquares(self.config.alpha, self.config.regularization)
 
     def _start(self, name: str, seed: int) -> NDArray[np.float32]:
         """Small positive rows, as the package would draw them, from our own stream."""

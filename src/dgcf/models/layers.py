@@ -34,10 +34,6 @@ class LocalityGates(nn.Module):
         """(N, dim) → (N, dim); ``layer`` counts from 0."""
         return torch.sigmoid(self.logits[layer % len(self.logits)]).unsqueeze(1) * x
 
-    def alpha(self) -> Tensor:
-        """(n_gates, N): the gates themselves, each in (0, 1)."""
-        return torch.sigmoid(self.logits.detach())
-
 
 class IdentityGates(nn.Module):
     """Everything is let out: what is left of the gates in DGCF-chp."""

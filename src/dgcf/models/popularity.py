@@ -9,6 +9,7 @@ import torch
 from dgcf.data.pairs import Pairs
 from dgcf.models.base import SolvedEmbeddings
 from dgcf.models.config import ModelConfig
+from dgcf.ranking.user_rules import ConstantUsers
 
 
 @dataclass(frozen=True)
@@ -31,3 +32,7 @@ class Popularity(SolvedEmbeddings):
     def solve(self, pairs: Pairs, seed: int) -> None:
         self.users.fill_(1.0)
         self.items.copy_(torch.from_numpy(pairs.item_degrees).unsqueeze(1))
+
+    @property
+    def user_rule(self) -> ConstantUsers:
+        return ConstantUsers()

@@ -18,7 +18,7 @@ from dgcf.experiments.reproduce.stats.smoothness import smoothness
 from dgcf.experiments.reproduce.training import Outcome
 from dgcf.graph import adjacency, cross_hop, interaction_matrix, laplacian
 from dgcf.models import Embeddings, gate_correlation
-from dgcf.models.layers import LocalityGates
+from dgcf.models.gates import gate_values
 from dgcf.train import Trained
 
 K = 20
@@ -87,8 +87,8 @@ def groups(finished: Finished) -> list[dict[str, Any]]:
 
 def gates(finished: Finished) -> dict[str, Any]:
     """ρ of 1/α and log degree for each layer."""
-    _gates(finished.trained)
-    return gate_correlation(finished.trained.model, finished.dataset.train)
+    _alpha(finished.trained)
+    return dict(gate_correlation(finished.trained.model, finished.dataset.train))
 
 
 def gate_histogram(finished: Finished) -> dict[str, Any]:
@@ -148,15 +148,11 @@ def smoothness_record(finished: Finished) -> dict[str, Any]:
 
 
 def _alpha(trained: Trained) -> NDArray[np.float64]:
-    """(layers, N) what the gates let through."""
-    return np.asarray(_gates(trained).alpha().double().cpu().numpy())
-
-
-def _gates(trained: Trained) -> LocalityGates:
-    found = getattr(trained.model, "gates", None)
-    if not isinstance(found, LocalityGates):
+    """Return the gates α, (layers, N)."""
+    alpha = gate_values(trained.model)
+    if alpha is None:
         raise ConfigError(f"{trained.recipe.name} has no gates to look at; measure dgcf, dgcf-la or dgcf-sl.")
-    return found
+    return alpha
 
 
 ASKED: Mapping[str, Callable[[Finished], Any]] = {
