@@ -1,10 +1,10 @@
-"""Whether we are still as fast as we were: ours beside a plain implementation, as ratios of processor time.
+"""Check for slow-downs: compare dgcf with plain implementations, as ratios of processor time.
 
     python -m benchmarks.bench [--scale 1.0] [--rounds 5] [--record]
 
-Data is made up, everything runs on one thread, the two sides alternate, and the median of their ratios counts: so it
-says the same on a busy machine and on most hardware. A ratio that falls 20 % below the one in ``recorded.json`` fails;
-``--record`` writes the ratios of this run there. Rivals that are not installed are left out.
+Data is synthetic, everything runs on one thread, the two sides alternate, and the result is the median of their ratios.
+It is therefore nearly independent of load and hardware. The command fails if a ratio falls 20 % below the one in
+``recorded.json``; ``--record`` writes the ratios of this run there. Baselines that are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from benchmarks.evaluate import K, in_batches, made_up, made_up_model, torch_topk
+from benchmarks.evaluate import K, ndcg_in_batches, synthetic_model, synthetic_pairs, torch_topk
 from benchmarks.measure import hardware, markdown, median
 from dgcf.data.interactions import RatingFilter
 from dgcf.data.pairs import Pairs
@@ -43,8 +43,8 @@ from dgcf.train.losses import sampled_softmax
 
 RECORDED = Path(__file__).with_name("recorded.json")
 SLACK = 0.8
-"""The share of a recorded ratio that must still be reached."""
-USERS, ITEMS, PER_USER = 4_600, 1_850, 32.0  # about ML1M in the authors' split
+"""The fraction of a recorded ratio below which a benchmark fails."""
+USERS, ITEMS, PER_USER = 4_600, 1_850, 32.0  # about the size of ML1M in the authors' split
 DIM, LAYERS, BATCH = 64, 3, 2048
 SHARED, TEMPERATURE = 1024, 0.15
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -52,52 +52,52 @@ Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Contest:
-    """Two ways to do the same work."""
+class Comparison:
+    """The same work done by dgcf and by a baseline."""
 
     name: str
-    rival: str
+    baseline_name: str
     ours: Run
-    theirs: Run
+    baseline: Run
 
     def ratio(self, rounds: int) -> float:
-        """How many times our processor time theirs is: the median over rounds, after one to warm up."""
-        found = [_processor(self.theirs) / _processor(self.ours) for _ in range(rounds + 1)]
-        return median(found[1:])
+        """Return the baseline's processor time divided by ours: the median over rounds, after one warm-up round."""
+        ratios = [_processor_seconds(self.baseline) / _processor_seconds(self.ours) for _ in range(rounds + 1)]
+        return median(ratios[1:])
 
 
-def _processor(run: Run) -> float:
-    began = time.process_time()
+def _processor_seconds(run: Run) -> float:
+    started = time.process_time()
     run()
-    return time.process_time() - began
+    return time.process_time() - started
 
 
-def contests(scale: float, folder: Path) -> Iterator[Contest]:
-    """All that can be held here, one after the other; ``scale`` is how large the made-up data is."""
-    pairs = made_up(max(50, int(USERS * scale)), max(50, int(ITEMS * scale)), PER_USER, seed=0)
+def comparisons(scale: float, folder: Path) -> Iterator[Comparison]:
+    """Yield the comparisons whose baselines are installed; ``scale`` is the size of the synthetic data."""
+    pairs = synthetic_pairs(max(50, int(USERS * scale)), max(50, int(ITEMS * scale)), PER_USER, seed=0)
     plain = PlainLightGCN(pairs)
     light = build_propagation(pairs.to_scipy(), entry("lightgcn").config.spec())
     x = torch.randn(light.n_nodes, DIM)
-    many = range(20)
-    yield Contest(
+    repeats = range(20)
+    yield Comparison(
         "sparse product",
         "torch CSR",
-        lambda: [light.apply(x) for _ in many],
-        lambda: [plain.matrix @ x for _ in many],
+        lambda: [light.apply(x) for _ in repeats],
+        lambda: [plain.matrix @ x for _ in repeats],
     )
-    yield Contest("LightGCN, an epoch", "torch CSR and autograd", epoch_of("lightgcn", light, pairs), plain.epoch)
+    yield Comparison("LightGCN, an epoch", "torch CSR and autograd", epoch_of("lightgcn", light, pairs), plain.epoch)
     deep = build_propagation(pairs.to_scipy(), entry("dgcf").config.spec())
-    yield Contest("DGCF with drop-edge, an epoch", "its LightGCN", epoch_of("dgcf", deep, pairs, 0.1), plain.epoch)
-    yield softmax(max(50, int(BATCH * scale)))
+    yield Comparison("DGCF with drop-edge, an epoch", "its LightGCN", epoch_of("dgcf", deep, pairs, 0.1), plain.epoch)
+    yield softmax_loss(max(50, int(BATCH * scale)))
     yield evaluation(pairs)
     if find_spec("implicit"):
-        yield recommending(pairs)
+        yield recommendation(pairs)
     if find_spec("pandas"):
-        yield reading(int(1_000_000 * scale), folder)
+        yield csv_reading(int(1_000_000 * scale), folder)
 
 
 def epoch_of(name: str, propagation: Propagation, pairs: Pairs, edge_dropout: float = 0.0) -> Run:
-    """One epoch more of our training."""
+    """Return a function that trains one more epoch with dgcf."""
     config = replace(entry(name).config, dim=DIM, layers=LAYERS)
     model = entry(name).build(pairs.n_users, pairs.n_items, config)
     settings = TrainConfig(batch_size=BATCH, l2=1e-4, epochs=10**6, edge_dropout=edge_dropout)
@@ -105,14 +105,14 @@ def epoch_of(name: str, propagation: Propagation, pairs: Pairs, edge_dropout: fl
 
 
 class PlainLightGCN:
-    """LightGCN as one writes it down in torch: a CSR tensor, autograd, uniform negatives, Adam."""
+    """A straightforward LightGCN in torch: a CSR tensor, autograd, uniform negatives, Adam."""
 
     def __init__(self, pairs: Pairs) -> None:
         self.users, self.items = torch.from_numpy(pairs.user_idx), torch.from_numpy(pairs.indices.astype(np.int64))
         self.n_users, self.n_items = pairs.n_users, pairs.n_items
         n = self.n_users + self.n_items
-        one_way = torch.stack([self.users, self.items + self.n_users])
-        edges = torch.cat([one_way, one_way.flip(0)], dim=1)
+        user_to_item = torch.stack([self.users, self.items + self.n_users])
+        edges = torch.cat([user_to_item, user_to_item.flip(0)], dim=1)
         scale = torch.bincount(edges[0], minlength=n).clamp(min=1).float().rsqrt()
         values = scale[edges[0]] * scale[edges[1]]
         self.matrix = torch.sparse_coo_tensor(edges, values, (n, n)).coalesce().to_sparse_csr()
@@ -120,10 +120,10 @@ class PlainLightGCN:
         self.optimizer = torch.optim.Adam([self.layer0], lr=1e-3)
 
     def epoch(self) -> None:
-        for chosen in torch.randperm(len(self.users)).split(BATCH):
+        for batch in torch.randperm(len(self.users)).split(BATCH):
             self.optimizer.zero_grad()
-            negatives = torch.randint(self.n_items, (len(chosen),))
-            self.loss(self.users[chosen], self.items[chosen], negatives).backward()
+            negatives = torch.randint(self.n_items, (len(batch),))
+            self.loss(self.users[batch], self.items[batch], negatives).backward()
             self.optimizer.step()
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
@@ -133,12 +133,12 @@ class PlainLightGCN:
         final = torch.stack(layers).mean(dim=0)
         rows = [users, positives + self.n_users, negatives + self.n_users]
         u, i, j = (final[row] for row in rows)
-        ranked = torch.nn.functional.softplus((u * j).sum(1) - (u * i).sum(1)).mean()
-        return ranked + 1e-4 * sum(self.layer0[row].square().sum() for row in rows) / 2 / len(users)
+        bpr = torch.nn.functional.softplus((u * j).sum(1) - (u * i).sum(1)).mean()
+        return bpr + 1e-4 * sum(self.layer0[row].square().sum() for row in rows) / 2 / len(users)
 
 
-def softmax(size: int) -> Contest:
-    """The softmax loss of a batch and its gradients."""
+def softmax_loss(size: int) -> Comparison:
+    """Return the comparison of the softmax loss of a batch and its gradients."""
     users, positives, negatives = (torch.randn(rows, DIM).requires_grad_() for rows in (size, size, SHARED))
     hits = torch.rand(size, SHARED) < 0.02
 
@@ -151,48 +151,48 @@ def softmax(size: int) -> Contest:
     def ours() -> Tensor:
         return sampled_softmax(users, positives, negatives, TEMPERATURE, hits)
 
-    rows, many = (users, positives, negatives), range(10)
-    return Contest(
+    rows, repeats = (users, positives, negatives), range(10)
+    return Comparison(
         "softmax loss and gradients",
         "autograd",
-        lambda: [torch.autograd.grad(ours(), rows) for _ in many],
-        lambda: [torch.autograd.grad(plain(), rows) for _ in many],
+        lambda: [torch.autograd.grad(ours(), rows) for _ in repeats],
+        lambda: [torch.autograd.grad(plain(), rows) for _ in repeats],
     )
 
 
-def evaluation(pairs: Pairs) -> Contest:
-    """All items ranked for all users."""
-    test = made_up(pairs.n_users, pairs.n_items, 7.0, seed=1)
+def evaluation(pairs: Pairs) -> Comparison:
+    """Return the comparison of ranking all items for all users."""
+    test = synthetic_pairs(pairs.n_users, pairs.n_items, 7.0, seed=1)
     splits = SimpleNamespace(train=pairs, validation=Pairs.empty(pairs.n_users, pairs.n_items), test=test)
-    scorer = made_up_model(pairs, DIM, "cpu")
+    scorer = synthetic_model(pairs, DIM, "cpu")
     evaluator = Evaluator(splits, split="test", ks=(K,))
-    return Contest(
+    return Comparison(
         "full-ranking evaluation",
         "torch.topk in batches",
         lambda: evaluator.evaluate(scorer),
-        lambda: in_batches(scorer, splits, evaluator.user_idx, torch_topk),
+        lambda: ndcg_in_batches(scorer, splits, evaluator.user_idx, torch_topk),
     )
 
 
-def recommending(pairs: Pairs) -> Contest:
-    """The top 20 of all users, what they have hidden."""
+def recommendation(pairs: Pairs) -> Comparison:
+    """Return the comparison of the top 20 of all users, with seen items masked."""
     from implicit.als import AlternatingLeastSquares
 
-    made = made_up_model(pairs, DIM, "cpu")
-    users, items = made.users.numpy(), made.items.numpy()
-    rival = AlternatingLeastSquares(factors=DIM, num_threads=1)
-    rival.user_factors, rival.item_factors = users, items
-    catalogue, everybody, seen = EmbeddingIndex(items), np.arange(pairs.n_users), pairs.to_scipy().astype(np.float32)
-    return Contest(
+    model = synthetic_model(pairs, DIM, "cpu")
+    users, items = model.users.numpy(), model.items.numpy()
+    implicit = AlternatingLeastSquares(factors=DIM, num_threads=1)
+    implicit.user_factors, implicit.item_factors = users, items
+    index, all_users, seen = EmbeddingIndex(items), np.arange(pairs.n_users), pairs.to_scipy().astype(np.float32)
+    return Comparison(
         "recommending, exact",
         "implicit",
-        lambda: top_k(catalogue, users, pairs, K),
-        lambda: rival.recommend(everybody, seen, N=K, filter_already_liked_items=True),
+        lambda: top_k(index, users, pairs, K),
+        lambda: implicit.recommend(all_users, seen, N=K, filter_already_liked_items=True),
     )
 
 
-def reading(rows: int, folder: Path) -> Contest:
-    """A CSV file of ratings: the good ones, repeats dropped, ids as numbers."""
+def csv_reading(rows: int, folder: Path) -> Comparison:
+    """Return the comparison of reading a CSV file: filter ratings, drop repeated pairs, map ids to numbers."""
     import pandas as pd
 
     rng = np.random.default_rng(0)
@@ -202,46 +202,46 @@ def reading(rows: int, folder: Path) -> Contest:
     path = folder / "rows.csv"
     frame.to_csv(path, index=False)
 
-    def theirs() -> None:
+    def baseline() -> None:
         rows = pd.read_csv(path)
         rows = rows[rows.rating >= 3.0].drop_duplicates(["user_id", "item_id"])
         pd.factorize(rows.user_id), pd.factorize(rows.item_id)
 
-    how = Preparation(RatingFilter(3.0), split=Split("none"))
-    return Contest("reading a CSV file", "pandas", lambda: prepare(path, how), theirs)
+    preparation = Preparation(RatingFilter(3.0), split=Split("none"))
+    return Comparison("reading a CSV file", "pandas", lambda: prepare(path, preparation), baseline)
 
 
-def fallen(found: dict[str, float], recorded: dict[str, float]) -> list[str]:
-    """A sentence for each ratio that is not what it was."""
+def slow_downs(ratios: dict[str, float], recorded: dict[str, float]) -> list[str]:
+    """Return one sentence for each ratio that fell below its record."""
     return [
-        f"{name}: {ratio:.2f} times as fast as its rival, and {recorded[name]:.2f} is on record; what made it slower?"
-        for name, ratio in found.items()
+        f"{name}: {ratio:.2f} times as fast as the baseline, but {recorded[name]:.2f} is on record; find the slow-down."
+        for name, ratio in ratios.items()
         if ratio < SLACK * recorded.get(name, 0.0)
     ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the made-up data; 1 is about ML1M")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the synthetic data; 1 is about ML1M")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--recorded", type=Path, default=RECORDED, help="where the ratios are on record")
-    parser.add_argument("--record", action="store_true", help="put the ratios of this run on record")
-    asked = parser.parse_args()
-    if any(os.environ.get(name) != "1" for name in ONE_THREAD):  # they are read when the libraries load
+    parser.add_argument("--recorded", type=Path, default=RECORDED, help="file of recorded ratios")
+    parser.add_argument("--record", action="store_true", help="record the ratios of this run")
+    args = parser.parse_args()
+    if any(os.environ.get(name) != "1" for name in ONE_THREAD):  # the libraries read them when they load
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.bench", *sys.argv[1:]], os.environ | ONE_THREAD)
-    warnings.filterwarnings("ignore", message="Sparse")  # that torch's CSR tensors are in beta, and unchecked
-    recorded = json.loads(asked.recorded.read_text()) if asked.recorded.exists() else {}
-    found, rows = {}, []
+    warnings.filterwarnings("ignore", message="Sparse")  # torch's CSR tensors are in beta, and unchecked
+    recorded = json.loads(args.recorded.read_text()) if args.recorded.exists() else {}
+    ratios, rows = {}, []
     with tempfile.TemporaryDirectory() as folder:
-        for contest in contests(asked.scale, Path(folder)):
-            found[contest.name] = ratio = contest.ratio(asked.rounds)
-            before = f"{recorded[contest.name]:.2f}" if contest.name in recorded else "none"
-            rows.append([contest.name, contest.rival, f"{ratio:.2f}", before])
-    print(f"one thread, {hardware()}, torch {torch.__version__}; median of {asked.rounds} ratios of processor time")
-    print(markdown(["ours", "the rival", "times as fast", "on record"], rows))
-    if asked.record:
-        asked.recorded.write_text(json.dumps({name: round(ratio, 2) for name, ratio in found.items()}, indent=2) + "\n")
-    elif sentences := fallen(found, recorded):
+        for comparison in comparisons(args.scale, Path(folder)):
+            ratios[comparison.name] = ratio = comparison.ratio(args.rounds)
+            before = f"{recorded[comparison.name]:.2f}" if comparison.name in recorded else "none"
+            rows.append([comparison.name, comparison.baseline_name, f"{ratio:.2f}", before])
+    print(f"one thread, {hardware()}, torch {torch.__version__}; median of {args.rounds} ratios of processor time")
+    print(markdown(["benchmark", "baseline", "times as fast", "on record"], rows))
+    if args.record:
+        args.recorded.write_text(json.dumps({name: round(ratio, 2) for name, ratio in ratios.items()}, indent=2) + "\n")
+    elif sentences := slow_downs(ratios, recorded):
         sys.exit("\n".join(sentences))
 
 

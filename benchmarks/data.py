@@ -1,9 +1,9 @@
-"""Reading 20 million rows, ours against a straightforward pandas script; and loading a prepared Gowalla.
+"""Measure reading 20 million rows, against a straightforward pandas script, and loading a prepared Gowalla.
 
     python -m benchmarks.data [--rows 20000000] [--rounds 3]
 
 Both read string ids, ratings and timestamps, keep ratings of at least 3, drop repeated pairs, take the 10-core and map
-the ids to numbers. Each run is a process of its own; the two alternate.
+the ids to numbers. Each run is a separate process; the two alternate.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ started = time.perf_counter()
 from dgcf.data.interactions import RatingFilter
 from dgcf.data.prepare import Preparation, prepare
 from dgcf.data.splits import Split
-how = Preparation(RatingFilter(3.0), user_core=10, item_core=10, split=Split("none"))
-made = prepare(sys.argv[1], how)
-result = {"seconds": time.perf_counter() - started, "pairs": len(made.train), "users": made.n_users}
+preparation = Preparation(RatingFilter(3.0), user_core=10, item_core=10, split=Split("none"))
+dataset = prepare(sys.argv[1], preparation)
+result = {"seconds": time.perf_counter() - started, "pairs": len(dataset.train), "users": dataset.n_users}
 """
 
 PANDAS = """
@@ -50,13 +50,13 @@ LOAD = """
 import sys, time
 from dgcf.data import Dataset
 started = time.perf_counter()
-made = Dataset.load(sys.argv[1])
-result = {"seconds": time.perf_counter() - started, "pairs": len(made.train)}
+dataset = Dataset.load(sys.argv[1])
+result = {"seconds": time.perf_counter() - started, "pairs": len(dataset.train)}
 """
 
 
 def generate(folder: Path, n: int) -> None:
-    """Power-law users and items with names of 12 and 10 letters, as CSV and as Parquet."""
+    """Write pairs of power-law users and items, with ids of 12 and 10 characters, as CSV and Parquet."""
     rng = np.random.default_rng(0)
     with duckdb.connect() as con:
         con.execute("CREATE TABLE rows (u BIGINT, i BIGINT, r DOUBLE, t BIGINT)")
@@ -69,27 +69,29 @@ def generate(folder: Path, n: int) -> None:
                 "t": rng.integers(1_400_000_000, 1_600_000_000, size),
             }
             con.execute("INSERT INTO rows SELECT unnest($u), unnest($i), unnest($r), unnest($t)", columns)
-        named = (
+        query = (
             "SELECT 'user-' || lpad(u::VARCHAR, 7, '0') AS user_id, 'B00' || lpad(i::VARCHAR, 7, '0') AS item_id, "
             "r AS rating, t AS timestamp FROM rows"
         )
         for suffix in ("csv", "parquet"):
-            con.execute(f"COPY ({named}) TO '{folder / f'rows.{suffix}'}'")
+            con.execute(f"COPY ({query}) TO '{folder / f'rows.{suffix}'}'")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
-    print(f"{hardware()}; {asked.rows:,} rows; medians of {asked.rounds} processes each, alternating\n")
+    args = parser.parse_args()
+    print(f"{hardware()}; {args.rows:,} rows; medians of {args.rounds} processes each, alternating\n")
     with tempfile.TemporaryDirectory() as folder:
-        generate(Path(folder), asked.rows)
+        generate(Path(folder), args.rows)
         rows = []
         for suffix in ("csv", "parquet"):
             path = str(Path(folder) / f"rows.{suffix}")
-            runs = [(in_process(OURS, path), in_process(PANDAS, path)) for _ in range(asked.rounds)]
-            assert all(ours["pairs"] == theirs["pairs"] for ours, theirs in runs), "the two disagree"
+            runs = [(in_process(OURS, path), in_process(PANDAS, path)) for _ in range(args.rounds)]
+            assert all(ours["pairs"] == pandas["pairs"] for ours, pandas in runs), (
+                "dgcf and pandas keep different pairs"
+            )
             seconds = [median([run[side]["seconds"] for run in runs]) for side in (0, 1)]
             peaks = [max(run[side]["peak_mb"] for run in runs) for side in (0, 1)]
             pairs = f"{runs[0][0]['pairs']:,}"
@@ -97,17 +99,17 @@ def main() -> None:
             rows.append([*line, f"{peaks[0]:.0f}", f"{peaks[1]:.0f}"])
         header = ["file", "pairs kept", "dgcf, s", "pandas, s", "ratio", "dgcf, peak MB", "pandas, peak MB"]
         print(markdown(header, rows))
-        _loading(Path(folder), asked.rounds)
+        _measure_loading(Path(folder), args.rounds)
 
 
-def _loading(folder: Path, rounds: int) -> None:
+def _measure_loading(folder: Path, rounds: int) -> None:
     from dgcf.data import load
     from dgcf.errors import DataError
 
     try:
         saved = load("deoscirec/gowalla").save(folder / "gowalla")
-    except DataError as problem:
-        print(f"\nLoading a prepared Gowalla was not measured: {problem}")
+    except DataError as error:
+        print(f"\nLoading a prepared Gowalla was not measured: {error}")
         return
     runs = [in_process(LOAD, str(saved)) for _ in range(max(rounds, 5))]
     print(f"\nLoading a prepared Gowalla: {median([run['seconds'] for run in runs]):.3f} s (median of {len(runs)})")

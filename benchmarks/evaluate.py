@@ -1,11 +1,11 @@
-"""Full-ranking evaluation at Gowalla's size: the evaluator against the usual loops, in the same run.
+"""Measure full-ranking evaluation at the size of Gowalla, against the usual loops in the same run.
 
     python benchmarks/evaluate.py [--users 29858] [--items 40981] [--threads 1] [--device cpu] [--json]
 
-The rivals compute the same values (checked) from the same embeddings and masks: they score in batches, mask user by
-user, order every row, and look the hits up. `torch sort` and `numpy sort` sort in full; `torch topk` does not, and
-breaks ties as it likes, so it is no exact evaluator. The rivals rank only the first `--rival-users` users, since
-sorting for all takes minutes. Times are medians after a warm-up, per user.
+The baselines compute the same values (checked) from the same embeddings and masks. They score in batches, mask user by
+user, order every row and look up the hits. `torch sort` and `numpy sort` sort in full. `torch topk` does not, and its
+order of ties is unspecified, so it is not an exact evaluator. The baselines rank only the first `--baseline-users`
+users, because sorting for all takes minutes. Times are medians per user after a warm-up.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from dgcf.models import Embeddings
 K, BATCH = 20, 256
 
 
-def made_up(n_users: int, n_items: int, mean: float, seed: int) -> Pairs:
-    """Random pairs with Gowalla's mean number per user; popularity falls as 1/rank, as real items' does."""
+def synthetic_pairs(n_users: int, n_items: int, mean: float, seed: int) -> Pairs:
+    """Return random pairs with ``mean`` pairs per user; item popularity falls as 1/rank, as in real data."""
     rng = np.random.default_rng(seed)
     weight = 1 / np.arange(1, n_items + 1)
     users = np.repeat(np.arange(n_users), 1 + rng.poisson(mean - 1, n_users))
     return Pairs.from_indices(users, rng.choice(n_items, len(users), p=weight / weight.sum()), n_users, n_items)
 
 
-def in_batches(
+def ndcg_in_batches(
     scorer: Embeddings, splits: SimpleNamespace, users: np.ndarray, order: Callable[..., np.ndarray]
 ) -> np.ndarray:
-    """NDCG per user from batches of scores, masked user by user, then ordered."""
+    """Return the NDCG of each user from batches of scores, masked user by user, then ordered."""
     lists = []
     for start in range(0, len(users), BATCH):
         part = users[start : start + BATCH]
@@ -65,7 +65,7 @@ def numpy_sort(scores: torch.Tensor) -> np.ndarray:
 
 
 def timed(run: Callable[[], np.ndarray], repeats: int, device: str) -> tuple[float, np.ndarray]:
-    """Median seconds per user of ``repeats`` runs after one to warm up, and what the last one gave."""
+    """Return the median seconds per user of ``repeats`` runs after a warm-up, and the result of the last run."""
     seconds = []
     for _ in range(repeats + 1):
         start = time.perf_counter()
@@ -76,8 +76,8 @@ def timed(run: Callable[[], np.ndarray], repeats: int, device: str) -> tuple[flo
     return statistics.median(seconds[1:]), result
 
 
-def made_up_model(train: Pairs, dim: int, device: str) -> Embeddings:
-    """Random embeddings whose last column is popularity, so that the lists look like a model's."""
+def synthetic_model(train: Pairs, dim: int, device: str) -> Embeddings:
+    """Return random embeddings whose last column is popularity, so that the lists resemble those of a model."""
     torch.manual_seed(0)
     popular = torch.from_numpy(np.log1p(train.item_degrees)).float()[:, None]
     items = torch.cat([torch.randn(train.n_items, dim - 1) * 0.1, popular], 1)
@@ -88,46 +88,46 @@ def made_up_model(train: Pairs, dim: int, device: str) -> Embeddings:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=29_858)
-    parser.add_argument("--rival-users", type=int, default=1_024)
+    parser.add_argument("--baseline-users", type=int, default=1_024)
     parser.add_argument("--items", type=int, default=40_981)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
 
-    train = made_up(asked.users, asked.items, 24.0, seed=0)
-    test = made_up(asked.users, asked.items, 7.0, seed=1)
-    splits = SimpleNamespace(train=train, validation=Pairs.empty(asked.users, asked.items), test=test)
-    scorer = made_up_model(train, asked.dim, asked.device)
+    train = synthetic_pairs(args.users, args.items, 24.0, seed=0)
+    test = synthetic_pairs(args.users, args.items, 7.0, seed=1)
+    splits = SimpleNamespace(train=train, validation=Pairs.empty(args.users, args.items), test=test)
+    scorer = synthetic_model(train, args.dim, args.device)
     evaluator = Evaluator(splits, split="test", ks=(K,))
-    some = evaluator.user_idx[: asked.rival_users]
+    baseline_users = evaluator.user_idx[: args.baseline_users]
     runs: dict[str, Callable[[], np.ndarray]] = {
         "dgcf": lambda: evaluator.evaluate(scorer).value(f"ndcg@{K}"),
-        "torch topk": lambda: in_batches(scorer, splits, some, torch_topk),
-        "torch sort": lambda: in_batches(scorer, splits, some, torch_sort),
-        "numpy sort": lambda: in_batches(scorer, splits, some, numpy_sort),
+        "torch topk": lambda: ndcg_in_batches(scorer, splits, baseline_users, torch_topk),
+        "torch sort": lambda: ndcg_in_batches(scorer, splits, baseline_users, torch_sort),
+        "numpy sort": lambda: ndcg_in_batches(scorer, splits, baseline_users, numpy_sort),
     }
-    told = {name: timed(run, asked.repeats, asked.device) for name, run in runs.items()}
-    ours, result = told["dgcf"]
-    for name, (_, other) in told.items():
+    timings = {name: timed(run, args.repeats, args.device) for name, run in runs.items()}
+    ours, result = timings["dgcf"]
+    for name, (_, other) in timings.items():
         if abs(other.mean() - result[: len(other)].mean()) > 1e-6:
-            raise SystemExit(f"{name} gives other numbers: {other.mean()} against {result[: len(other)].mean()}")
+            raise SystemExit(f"{name} gives NDCG {other.mean()}, expected {result[: len(other)].mean()}")
     rows = [
         {"evaluator": name, "us_per_user": round(seconds * 1e6, 1), "ratio": round(seconds / ours, 2)}
-        for name, (seconds, _) in told.items()
+        for name, (seconds, _) in timings.items()
     ]
-    where = torch.cuda.get_device_name() if asked.device != "cpu" else platform.processor() or "cpu"
-    about = {**vars(asked), "hardware": where, "torch": torch.__version__, "seconds": ours * len(result)}
-    if asked.json:
-        print(json.dumps({**about, "results": rows}))
+    machine = torch.cuda.get_device_name() if args.device != "cpu" else platform.processor() or "cpu"
+    description = {**vars(args), "hardware": machine, "torch": torch.__version__, "seconds": ours * len(result)}
+    if args.json:
+        print(json.dumps({**description, "results": rows}))
         return
-    print(f"{asked.users:,} users × {asked.items:,} items, d {asked.dim}, K {K}, {asked.threads} thread(s), {where}")
+    print(f"{args.users:,} users × {args.items:,} items, d {args.dim}, K {K}, {args.threads} thread(s), {machine}")
     for row in rows:
         print(f"{row['evaluator']:<12}{row['us_per_user']:>10.1f} µs/user{row['ratio']:>8.2f} ×")
-    print(f"all users: {about['seconds']:.2f} s")
+    print(f"all users: {description['seconds']:.2f} s")
 
 
 if __name__ == "__main__":

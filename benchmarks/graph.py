@@ -1,11 +1,11 @@
-"""The graph room: building the filtered cross-hop matrix, and the sparse product against torch's own.
+"""Measure building the filtered cross-hop matrix, and the sparse product against that of torch.
 
     python -m benchmarks.graph [--rounds 3] [--pairs 20000000] [--skip-large]
 
-Builds run in processes of their own, on one thread, and state the seconds of the build (reading left out) and the peak
-memory of the whole process (imports and data included). Gowalla is read from DGCF_DATA_HOME, or left out. The
-power-law graph is generated: popularity of items falls as rank^-0.7, activity of users as rank^-0.5, and one user in
-seven has met its most popular item. Products alternate in one process after a warm-up; times are medians.
+Builds run in separate processes on one thread. They report the seconds of the build, without reading, and the peak
+memory of the whole process, including imports and data. Gowalla is read from DGCF_DATA_HOME, or skipped. The power-law
+graph is generated: item popularity falls as rank^-0.7, user activity as rank^-0.5, and one user in seven has its most
+popular item. Products alternate in one process after a warm-up; times are medians.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ else:
     from dgcf.data import load
     R = load(source).train.to_scipy()
 wall, cpu = time.perf_counter(), time.process_time()
-found = cross_hop(interaction_matrix(R), epsilon if epsilon == "auto" else float(epsilon))
+built = cross_hop(interaction_matrix(R), epsilon if epsilon == "auto" else float(epsilon))
 result = {
-    "seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "epsilon": found.epsilon,
-    "cross": found.edges, "direct": found.direct_edges, "held": found.peak_held,
+    "seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "epsilon": built.epsilon,
+    "cross": built.edges, "direct": built.direct_edges, "held": built.peak_held,
 }
 """
 
@@ -82,12 +82,12 @@ for turn in range(rounds + 2):
         job()
         if turn >= 2:
             times[name].append(time.perf_counter() - started)
-result = {"milliseconds": {name: 1e3 * statistics.median(taken) for name, taken in times.items()}, "entries": M.nnz}
+result = {"milliseconds": {name: 1e3 * statistics.median(seconds) for name, seconds in times.items()}, "entries": M.nnz}
 """
 
 
 def power_law(n_users: int, n_items: int, n_pairs: int, seed: int = 0) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Distinct pairs drawn with ``P(user) ∝ rank^-0.5`` and ``P(item) ∝ rank^-0.7``, ids shuffled."""
+    """Return distinct pairs drawn with ``P(user) ∝ rank^-0.5`` and ``P(item) ∝ rank^-0.7``, ids shuffled."""
     rng = np.random.default_rng(seed)
     sides = []
     for size, exponent in ((n_users, 0.5), (n_items, 0.7)):
@@ -95,10 +95,9 @@ def power_law(n_users: int, n_items: int, n_pairs: int, seed: int = 0) -> tuple[
         sides.append((np.cumsum(weight) / weight.sum(), rng.permutation(size)))
     keys = np.empty(0, dtype=np.int64)
     while len(keys) < n_pairs:
-        wanted = int(1.1 * (n_pairs - len(keys))) + 1000
+        n_drawn = int(1.1 * (n_pairs - len(keys))) + 1000
         users, items = (
-            names[np.searchsorted(cumulative, rng.random(wanted)).clip(max=len(names) - 1)]
-            for cumulative, names in sides
+            ids[np.searchsorted(cumulative, rng.random(n_drawn)).clip(max=len(ids) - 1)] for cumulative, ids in sides
         )
         keys = np.unique(np.concatenate([keys, users * n_items + items]))
     keys = rng.permutation(keys)[:n_pairs]
@@ -106,7 +105,7 @@ def power_law(n_users: int, n_items: int, n_pairs: int, seed: int = 0) -> tuple[
 
 
 def build_row(name: str, source: str, epsilon: str, rounds: int) -> list[str]:
-    """One line of the table of builds."""
+    """Return one row of the table of builds."""
     runs: list[dict[str, Any]] = [in_process(BUILD, source, epsilon, environment=ONE_THREAD) for _ in range(rounds)]
     first = runs[0]
     return [
@@ -127,18 +126,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=20_000_000)
     parser.add_argument("--skip-large", action="store_true")
-    asked = parser.parse_args()
-    print(f"{hardware()}; one thread; medians of {asked.rounds} processes\n")
+    args = parser.parse_args()
+    print(f"{hardware()}; one thread; medians of {args.rounds} processes\n")
     rows = []
     try:
-        rows += [build_row("gowalla", "deoscirec/gowalla", epsilon, asked.rounds) for epsilon in ("0.004", "auto")]
-    except SystemExit as problem:
-        print(f"Gowalla was left out: {str(problem).strip().splitlines()[-1]}\n")
-    if not asked.skip_large:
-        users, items = asked.pairs // 20, asked.pairs // 100
+        rows += [build_row("gowalla", "deoscirec/gowalla", epsilon, args.rounds) for epsilon in ("0.004", "auto")]
+    except SystemExit as error:
+        print(f"Gowalla was skipped: {str(error).strip().splitlines()[-1]}\n")
+    if not args.skip_large:
+        users, items = args.pairs // 20, args.pairs // 100
         with tempfile.TemporaryDirectory() as folder:
             target = str(Path(folder) / "pairs.npz")
-            user_idx, item_idx = power_law(users, items, asked.pairs)
+            user_idx, item_idx = power_law(users, items, args.pairs)
             np.savez(target, users=user_idx, items=item_idx, shape=(users, items))
             largest = np.bincount(item_idx).max()
             del user_idx, item_idx
@@ -147,10 +146,10 @@ def main() -> None:
     header = ["graph", "ε", "ε used", "direct edges", "cross edges", "held / kept", "s", "CPU s", "peak MB"]
     print(markdown(header, rows))
     products = in_process(PRODUCTS, "9", "70000", "2800000", "64", environment=ONE_THREAD)
-    taken: dict[str, float] = products["milliseconds"]
+    milliseconds: dict[str, float] = products["milliseconds"]
     print(f"\n70,000 nodes, {products['entries']:,} stored entries, width 64, float32, one thread:\n")
-    lines = [[name, f"{taken[name]:.1f}", f"{taken['torch CSR'] / taken[name]:.2f}"] for name in taken]
-    print(markdown(["operation", "ms", "times faster than torch CSR"], lines))
+    lines = [[name, f"{time:.1f}", f"{milliseconds['torch CSR'] / time:.2f}"] for name, time in milliseconds.items()]
+    print(markdown(["operation", "ms", "speed-up over torch CSR"], lines))
 
 
 if __name__ == "__main__":

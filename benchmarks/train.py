@@ -1,15 +1,15 @@
-"""One epoch of LightGCN, ours against RecBole's and PyG's, and our DGCF beside them: d 64, batch 2048, 3 layers.
+"""Measure one epoch of LightGCN against RecBole and PyG, and one of DGCF: d 64, batch 2048, 3 layers.
 
     python -m benchmarks.train --recbole PYTHON --pyg PYTHON [--data ml-100k|deoscirec/ml-1m] [--threads 2]
                                [--rounds 5] [--epochs 3]
 
-Each peer runs in its own environment (``PYTHON`` is that environment's interpreter, with the same torch; ``peers/`` has
-what to install there), each round in a process of its own; the contestants alternate. An epoch is what each of them
-calls one: drawing the negatives, forward, backward and Adam. In PyG the loop is the user's: here it is the one of its
-example, favourably to it with a graph that is normalised once and kept as CSR, and with negatives that may be
-positives. DGCF has the paper's filter for the dataset, without and with its drop-edge of 0.1. Peak memory is the
-process's own.
-Ours waits for its threads asleep, as the command line does; the peers wait as they come (torch's threads spin).
+Each peer runs in its own environment with the same torch: ``PYTHON`` is the interpreter, and ``peers/`` lists the
+packages to install. Each round is a separate process, and the libraries alternate. An epoch includes drawing the
+negatives, forward, backward and Adam, as each library defines it. PyG leaves the loop to the user. Here it is the loop
+of PyG's example, in a form favourable to PyG: the graph is normalised once and stored as CSR, and negatives may be
+positives. DGCF has the paper's filter for the dataset, without and with its drop-edge of 0.1. Peak memory is that of
+the process alone. The threads of dgcf sleep while waiting, as in the command line; those of the peers spin, which is
+torch's default.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from dgcf.train.loop import SideBySide
 from dataclasses import replace
 users, items = np.load(sys.argv[1] + "/train.npy")
 pairs = Pairs.from_indices(users, items, users.max() + 1, items.max() + 1)
-found = entry("{model}")
-config = replace(found.config, dim=64, layers=3, **{more})
-model = found.build(pairs.n_users, pairs.n_items, config)
+model_entry = entry("{model}")
+config = replace(model_entry.config, dim=64, layers=3, **{settings})
+model = model_entry.build(pairs.n_users, pairs.n_items, config)
 trainer = Trainer(model, build_propagation(pairs.to_scipy(), config.spec()), pairs,
                   TrainConfig(batch_size=2048, l2=1e-4, epochs=10**6, edge_dropout={drop}))
-alone = SideBySide([trainer])
+loop = SideBySide([trainer])
 def epoch():
-    assert alone.train_epoch()
+    assert loop.train_epoch()
 """
 
 RECBOLE = """
@@ -98,9 +98,9 @@ def epoch():
         positive = edge[:, index]
         negative = torch.stack([positive[0], torch.randint(n_users, n_users + n_items, (len(index),))])
         optimizer.zero_grad()
-        good, bad = model(adj, torch.cat([positive, negative], dim=1)).chunk(2)
+        high, low = model(adj, torch.cat([positive, negative], dim=1)).chunk(2)
         nodes = torch.cat([positive, negative], dim=1).unique()
-        model.recommendation_loss(good, bad, node_id=nodes, lambda_reg=1e-4).backward()
+        model.recommendation_loss(high, low, node_id=nodes, lambda_reg=1e-4).backward()
         optimizer.step()
 """
 
@@ -112,14 +112,14 @@ for _ in range(int({epochs})):
     started = time.perf_counter()
     epoch()
     seconds.append(time.perf_counter() - started)
-# The system's own count of this program: getrusage would also count the parent that it was forked from.
+# VmHWM counts this process only; getrusage would include the parent that it was forked from.
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
 print(json.dumps({{"seconds": sorted(seconds)[len(seconds) // 2], "peak_mb": int(peak) / 1024}}))
 """
 
 
 def write_data(name: str, folder: Path) -> None:
-    """The training pairs (of raw ratings, 80 % of them) as an array and as RecBole's files."""
+    """Write the training pairs (80 % of raw ratings) as an array and as RecBole's files."""
     dataset = load(name)
     pairs = dataset.train
     if "/" not in name:
@@ -135,12 +135,12 @@ def write_data(name: str, folder: Path) -> None:
 
 
 def one_round(python: str, code: str, folder: Path, threads: int, epochs: int) -> dict[str, float]:
-    """Median seconds of an epoch after one to warm up, and the peak memory, of a new process."""
+    """Return the median seconds of an epoch after a warm-up epoch, and the peak memory, of a new process."""
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
     inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     if python == sys.executable:
         limits["OMP_WAIT_POLICY"] = "passive"
-    done = subprocess.run(
+    process = subprocess.run(
         [python, "-c", code + TIMED.format(epochs=epochs), str(folder), str(threads)],
         capture_output=True,
         text=True,
@@ -148,56 +148,56 @@ def one_round(python: str, code: str, folder: Path, threads: int, epochs: int) -
         env={**inherited, **limits},
         cwd=folder if python != sys.executable else None,
     )
-    if done.returncode:
-        raise SystemExit(f"a benchmark process failed:\n{done.stderr}")
-    result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    if process.returncode:
+        raise SystemExit(f"a benchmark process failed:\n{process.stderr}")
+    result: dict[str, float] = json.loads(process.stdout.strip().splitlines()[-1])
     return result
 
 
 def versions(python: str) -> str:
-    """What an environment brings to the contest."""
+    """Return the versions of the measured packages in an environment."""
     code = (
         "from importlib.metadata import distributions\n"
         "names = {'torch', 'recbole', 'torch-geometric', 'dgcf'}\n"
-        "found = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in distributions()}\n"
-        "print(', '.join(f'{name} {found[name]}' for name in sorted(names & set(found))))"
+        "versions = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in distributions()}\n"
+        "print(', '.join(f'{name} {versions[name]}' for name in sorted(names & set(versions))))"
     )
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recbole", help="the interpreter of an environment with recbole 1.2.1")
-    parser.add_argument("--pyg", help="the interpreter of an environment with torch_geometric")
-    parser.add_argument("--data", default="ml-100k", help="a dataset's name")
+    parser.add_argument("--recbole", help="interpreter of an environment with recbole 1.2.1")
+    parser.add_argument("--pyg", help="interpreter of an environment with torch_geometric")
+    parser.add_argument("--data", default="ml-100k", help="name of a dataset")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=3)
-    asked = parser.parse_args()
-    filtered = {"epsilon": DGCF_BY_DATASET[family_of(asked.data)]["epsilon"]}
-    contestants = {
-        "dgcf: LightGCN": (sys.executable, OURS.format(model="lightgcn", more={}, drop=0.0)),
-        "dgcf: DGCF": (sys.executable, OURS.format(model="dgcf", more=filtered, drop=0.0)),
-        "dgcf: DGCF, drop-edge .1": (sys.executable, OURS.format(model="dgcf", more=filtered, drop=0.1)),
-        "RecBole: LightGCN": (asked.recbole, RECBOLE),
-        "PyG: LightGCN (CSR)": (asked.pyg, PYG),
+    args = parser.parse_args()
+    paper_filter = {"epsilon": DGCF_BY_DATASET[family_of(args.data)]["epsilon"]}
+    libraries = {
+        "dgcf: LightGCN": (sys.executable, OURS.format(model="lightgcn", settings={}, drop=0.0)),
+        "dgcf: DGCF": (sys.executable, OURS.format(model="dgcf", settings=paper_filter, drop=0.0)),
+        "dgcf: DGCF, drop-edge .1": (sys.executable, OURS.format(model="dgcf", settings=paper_filter, drop=0.1)),
+        "RecBole: LightGCN": (args.recbole, RECBOLE),
+        "PyG: LightGCN (CSR)": (args.pyg, PYG),
     }
-    present = {name: (python, code) for name, (python, code) in contestants.items() if python}
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in present}
+    available = {name: (python, code) for name, (python, code) in libraries.items() if python}
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in available}
     with tempfile.TemporaryDirectory() as temporary:
-        write_data(asked.data, Path(temporary))
-        for _ in range(asked.rounds):
-            for name, (python, code) in present.items():
-                found[name].append(one_round(python, code, Path(temporary), asked.threads, asked.epochs))
-    seconds = {name: median([one["seconds"] for one in rounds]) for name, rounds in found.items()}
-    peaks = {name: max(one["peak_mb"] for one in rounds) for name, rounds in found.items()}
+        write_data(args.data, Path(temporary))
+        for _ in range(args.rounds):
+            for name, (python, code) in available.items():
+                measured[name].append(one_round(python, code, Path(temporary), args.threads, args.epochs))
+    seconds = {name: median([values["seconds"] for values in rounds]) for name, rounds in measured.items()}
+    peaks = {name: max(values["peak_mb"] for values in rounds) for name, rounds in measured.items()}
     ours = [time for name, time in seconds.items() if name.startswith("dgcf")]
     rows = [
-        [name, f"{time:.3f}", *(f"{time / own:.1f}" for own in ours), f"{peaks[name]:.0f}"]
+        [name, f"{time:.3f}", *(f"{time / reference:.1f}" for reference in ours), f"{peaks[name]:.0f}"]
         for name, time in seconds.items()
     ]
-    print(f"{asked.data}, {asked.threads} thread(s); {hardware()}; median of {asked.rounds} × {asked.epochs} epochs")
-    print("; ".join(dict.fromkeys(versions(python) for python, _ in present.values())))
+    print(f"{args.data}, {args.threads} thread(s); {hardware()}; median of {args.rounds} × {args.epochs} epochs")
+    print("; ".join(dict.fromkeys(versions(python) for python, _ in available.values())))
     header = ["", "s/epoch", "times our LightGCN", "times our DGCF", "times our DGCF with drop-edge", "peak MB"]
     print(markdown(header, rows))
 
