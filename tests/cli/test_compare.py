@@ -183,7 +183,7 @@ def test_the_tables_to_take_along(made: Path, told: dict[str, Any]) -> None:
         (("--models", "dgcf"), "--models names only dgcf; give two or more"),
         (("--models", "dgcf,lightgcn,dgcf"), "model dgcf is named twice"),
         (("--models", "dgcf,lightgnc"), "did you mean 'lightgcn'"),
-        (("--models", "dgcf,lightgcn", "--reference", "eases"), "--reference eases is not among what is compared"),
+        (("--models", "dgcf,lightgcn", "--reference", "eases"), "--reference eases is not compared"),
         (("--models", "dgcf,lightgcn", "--metric", "recal"), "did you mean 'recall'"),
         (("--models", "dgcf,lightgcn", "--mask", "trian"), "the mask is 'trian'"),
         (("--models", "dgcf,lightgcn", "--k", "ten"), "--k got 'ten'"),
@@ -245,7 +245,7 @@ def test_ctrl_c_leaves_everything_to_go_on_with(made: Path, tmp_path: Path) -> N
     output, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert json.loads(output)["error"]["kind"] == "interrupted"
-    assert f"what is trained is kept in {tmp_path / 'stopped'}. The same command goes on from there." in said
+    assert f"runs are saved in {tmp_path / 'stopped'}. Repeat the command to resume." in said
     first = (tmp_path / "stopped" / "lightgcn-seed0" / "last.safetensors").stat().st_mtime_ns
     found, whole = (
         json.loads(CliRunner().invoke(application(), [*words, str(tmp_path / name)]).stdout)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -19,8 +19,20 @@ from dgcf.data.synthetic import planted
 from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.evaluator import Evaluator
-from dgcf.evaluate.significance import averaged, compare, users_and_seeds_test
-from dgcf.experiments.compare import Measure, Plan, find_run, labels, metric_names, plans, ready, standings
+from dgcf.evaluate.significance import averaged, users_and_seeds_test
+from dgcf.evaluate.significance import compare as compare_evaluations
+from dgcf.experiments.compare import (
+    Options,
+    Plan,
+    Request,
+    compare,
+    metric_names,
+    plan_models,
+    run_labels,
+    run_path,
+    train_models,
+)
+from dgcf.experiments.measure import RunEvaluator
 from dgcf.models.catalog import CATALOG
 from dgcf.train import Observer, Run, resolve, train
 from tests.ordering import dataset_in_order
@@ -38,18 +50,17 @@ def dataset() -> Dataset:
     return planted(120, 60)
 
 
-def silence(_: str) -> None:
-    pass
+OPTIONS = Options(["recall@20", "ndcg@20"], [20], device="cpu")
 
 
-def watching() -> AbstractContextManager[Observer]:
-    return nullcontext(Observer())
+def plans(models: Sequence[str], dataset: Dataset, **settings: Any) -> list[Plan]:
+    return plan_models(Request(models, **settings), dataset)
 
 
 def trained(
-    dataset: Dataset, wanted: list[Plan], out: Path, notify: Callable[[str], None] = silence
+    dataset: Dataset, wanted: list[Plan], out: Path, notify: Callable[[str], None] = lambda text: None
 ) -> list[list[Run]]:
-    return ready(dataset, wanted, out, device="cpu", watching=watching, notify=notify)
+    return train_models(dataset, wanted, out, replace(OPTIONS, notify=notify))
 
 
 def traces(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -129,16 +140,16 @@ def test_what_is_recent_needs_an_order_before_anything_is_trained(dataset: Datas
 def test_metrics_are_checked_before_anything_is_trained() -> None:
     assert metric_names("recall, ndcg,recall", [10, 20]) == ["recall@10", "recall@20", "ndcg@10", "ndcg@20"]
     assert len(metric_names("all", [20])) == 6
-    for words, sentence in (("recal", "did you mean 'recall'"), ("coverage", "cannot be compared user by user")):
+    for words, sentence in (("recal", "did you mean 'recall'"), ("coverage", "no paired test")):
         with pytest.raises(ConfigError, match=sentence):
             metric_names(words, [20])
 
 
 def test_what_cannot_be_measured_is_refused_before_anything_is_trained(dataset: Dataset) -> None:
     with pytest.raises(ConfigError, match="mask"):
-        Measure.of(dataset, "trian", [20])
+        RunEvaluator.of(dataset, "trian", [20])
     with pytest.raises(DataError, match="test"):
-        Measure.of(replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items)), "train", [20])
+        RunEvaluator.of(replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items)), "train", [20])
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -155,8 +166,8 @@ def test_the_second_time_nothing_is_trained(dataset: Dataset, tmp_path: Path) ->
     again = trained(dataset, wanted, tmp_path, told.append)
     assert [[run.path for run in runs] for runs in again] == [[run.path for run in runs] for runs in first]
     assert traces(tmp_path) == before
-    assert sum("is finished; it is taken as it is" in line for line in told) == 3
-    assert any("one run stands for all seeds" in line for line in told)
+    assert sum("is finished; it is reused" in line for line in told) == 3
+    assert any("one run serves for all seeds" in line for line in told)
 
 
 def test_more_seeds_train_only_what_is_missing(dataset: Dataset, tmp_path: Path) -> None:
@@ -174,7 +185,7 @@ def test_a_run_of_other_settings_is_left_alone(dataset: Dataset, tmp_path: Path)
         ((run,),) = trained(dataset, plans(["bpr-mf"], dataset, settings=settings), tmp_path, told.append)
         assert run.recipe.model.dim == (8 if settings == QUICK else 4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bpr-mf-seed0", "bpr-mf-seed0-2"]
-    assert any("was trained otherwise (dim 8 is now 4) and is left alone" in line for line in told)
+    assert any("is another run (dim 8 is now 4) and is left alone" in line for line in told)
 
 
 def test_a_run_on_other_data_is_left_alone_and_so_is_what_is_no_run(dataset: Dataset, tmp_path: Path) -> None:
@@ -182,8 +193,9 @@ def test_a_run_on_other_data_is_left_alone_and_so_is_what_is_no_run(dataset: Dat
     Run.create(tmp_path / "popularity-seed0", planted(120, 60, seed=1), recipe, seed=0, device="cpu")
     (tmp_path / "popularity-seed0-2").mkdir()
     (tmp_path / "popularity-seed0-2" / "thesis.txt").write_text("precious")
-    path, run = find_run(tmp_path, dataset, recipe, 0, silence)
-    assert (path.name, run) == ("popularity-seed0-3", None)
+    path = run_path(tmp_path, dataset, recipe, 0, lambda text: None)
+    assert path == tmp_path / "popularity-seed0-3"
+    assert not path.exists()
 
 
 def test_an_unfinished_run_is_gone_on_with_to_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
@@ -199,14 +211,7 @@ def test_an_unfinished_run_is_gone_on_with_to_the_same_bytes(dataset: Dataset, t
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ready(
-            dataset,
-            wanted,
-            tmp_path / "torn",
-            device="cpu",
-            watching=lambda: nullcontext(Plug()),
-            notify=silence,
-        )
+        train_models(dataset, wanted, tmp_path / "torn", replace(OPTIONS, observe=lambda: nullcontext(Plug())))
     assert not Run.open(tmp_path / "torn" / "bpr-mf-seed0").finished
     ((torn,),) = trained(dataset, wanted, tmp_path / "torn")
     assert torn.finished
@@ -265,7 +270,7 @@ def test_equals_are_told_apart_one_time_in_twenty(seeds_of_one_model: list[Evalu
             replace(one, values={"recall@20": np.where(side, one.value("recall@20"), other.value("recall@20"))})
             for side in (coin, ~coin)
         ]
-        (found,) = compare(*mixed, ["recall@20"], seed=trial, flips=199, resamples=2)
+        (found,) = compare_evaluations(*mixed, ["recall@20"], seed=trial, flips=199, resamples=2)
         p_values.append((found.p_permutation, found.p_t))
     for p in np.array(p_values).T:
         assert abs((p <= 0.05).mean() - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 400)
@@ -290,29 +295,29 @@ def test_a_real_difference_is_found(dataset: Dataset, tmp_path: Path) -> None:
     words = ("epochs=30", "dim=8", "batch_size=256", "learning_rate=0.02", "evaluate_every=5")
     wanted = plans(["lightgcn", "popularity"], dataset, settings=words, seeds=(0, 1, 2))
     runs = trained(dataset, wanted, tmp_path)
-    measure = Measure.of(dataset, "train", [20])
-    rows = [("a", runs[0]), ("b", runs[0]), ("popular", runs[1])]
-    found = standings(measure, rows, ["recall@20", "ndcg@20"], device="cpu")
-    _, same, popular = found.rows
+    evaluator = RunEvaluator.of(dataset, "train", [20])
+    models = [("a", runs[0]), ("b", runs[0]), ("popular", runs[1])]
+    result = compare(evaluator, models, OPTIONS)
+    _, same, popular = result.models
     for one in same.comparisons:
         assert (one.difference, one.p_t, one.p_permutation, one.p_holm, one.p_seeds) == (0, 1, 1, 1, 1)
     assert not same.differs("recall@20")
     for one in popular.comparisons:
         assert one.difference < 0
         assert max(one.p_t, one.p_permutation, one.p_holm) < 0.01
-    assert found.n_comparisons == 4
-    turned = standings(measure, rows[::2], ["recall@20"], reference=1, device="cpu")
-    assert turned.rows[1].comparisons == ()
-    assert turned.rows[0].comparisons[0].difference == -popular.comparisons[0].difference
+    assert result.n_comparisons == 4
+    turned = compare(evaluator, models[::2], replace(OPTIONS, metrics=["recall@20"]), reference=1)
+    assert turned.models[1].comparisons == ()
+    assert turned.models[0].comparisons[0].difference == -popular.comparisons[0].difference
 
 
 def test_one_seed_has_no_spread_and_what_draws_nothing_has_none(dataset: Dataset, tmp_path: Path) -> None:
     wanted = plans(["bpr-mf", "popularity"], dataset, settings=QUICK)
     runs = trained(dataset, wanted, tmp_path)
-    rows = list(zip(("bpr-mf", "popularity"), runs, strict=True))
-    found = standings(Measure.of(dataset, "train", [20]), rows, ["recall@20"], device="cpu")
-    assert [row.test["recall@20"].std for row in found.rows] == [None, 0.0]
-    assert found.rows[1].comparisons[0].p_seeds is None
+    models = list(zip(("bpr-mf", "popularity"), runs, strict=True))
+    result = compare(RunEvaluator.of(dataset, "train", [20]), models, OPTIONS)
+    assert [model.test["recall@20"].std for model in result.models] == [None, 0.0]
+    assert result.models[1].comparisons[0].p_seeds is None
 
 
 def test_runs_are_called_by_their_folders(dataset: Dataset, tmp_path: Path) -> None:
@@ -320,6 +325,6 @@ def test_runs_are_called_by_their_folders(dataset: Dataset, tmp_path: Path) -> N
         Run.create(tmp_path / name, dataset, resolve("popularity"), seed=0, device="cpu")
         for name in ("a/one", "a/two", "b/one")
     ]
-    assert labels(made[:2]) == ["one", "two"]
-    assert labels(made) == [str(run.path) for run in made]
-    assert labels([made[0], made[0]]) == ["one", "one"]
+    assert run_labels(made[:2]) == ["one", "two"]
+    assert run_labels(made) == [str(run.path) for run in made]
+    assert run_labels([made[0], made[0]]) == ["one", "one"]

@@ -15,7 +15,7 @@ import pytest
 from dgcf.config import SETTINGS_BYTES, parse_settings, read_toml
 from dgcf.data.synthetic import planted
 from dgcf.errors import ArtifactError, ConfigError, DataError, DgcfError
-from dgcf.experiments.compare import plans
+from dgcf.experiments.compare import Request, plan_models
 from dgcf.experiments.reproduce.report.render import Page, views
 from dgcf.experiments.reproduce.results import Store
 from dgcf.train import resolve
@@ -86,7 +86,7 @@ def test_settings_that_no_model_has_are_refused(tmp_path: Path, text: str, messa
         resolve("dgcf", settings=read_toml(tmp_path / "best.toml"))
     one_sentence(refusal, message)
     with pytest.raises(ConfigError) as refusal:
-        plans(["dgcf"], planted(30, 20), configs=[f"dgcf={tmp_path / 'best.toml'}"])
+        plan_models(Request(["dgcf"], configs=[f"dgcf={tmp_path / 'best.toml'}"]), planted(30, 20))
     one_sentence(refusal)
 
 

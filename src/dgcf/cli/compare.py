@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dgcf.cli.evaluate import Data, Ks, Mask, cut_offs
-from dgcf.cli.terminal import AsJson, emit
+from dgcf.cli.inputs import read_dataset
+from dgcf.cli.terminal import AsJson, emit, notify, progress
 from dgcf.cli.train import MAX_SEEDS, PRESETS
 from dgcf.errors import ConfigError
 
@@ -72,33 +73,41 @@ def compare_models(
 
     Example: `dgcf compare runs/lightgcn runs/dgcf`
     """
-    from dgcf.cli.views import (
-        compare as view,  # here, because torch takes seconds to import and other verbs do not need it
-    )
-    from dgcf.experiments import report
-    from dgcf.experiments.compare import metric_names
+    from dgcf.cli.views.compare import draw  # imported late: torch takes seconds
+    from dgcf.cli.views.progress import training_progress
+    from dgcf.experiments import compare, report
 
     given = {"plot": plot, "latex": latex, "markdown": markdown, "html": html}
     targets = {name: target for name, target in given.items() if target is not None}
     report.refuse_targets(targets)
     ks = cut_offs(k)
-    shown = view.Shown(mask, ks, metric_names(metrics, ks), reference, device)
+    options = compare.Options(
+        compare.metric_names(metrics, ks),
+        ks,
+        mask,
+        reference,
+        device,
+        read_dataset,
+        training_progress,
+        notify,
+        progress,
+    )
     training = {"--seeds": seeds, "--seed": seed, "--preset": preset, "--set": settings, "--config": config}
     if models is None:
         _refuse_given({**training, "--out": folder}, "is for training with --models; leave it out")
-        found = view.finished_runs(what, data, shown)
+        result = compare.compare_runs(what, data, options)
     else:
         _refuse_given({"--data": data}, "is for run folders; name the dataset itself")
-        wanted = view.Wanted(
-            [word.strip() for word in models.split(",") if word.strip()],
-            preset or "paper",
-            settings or [],
-            config or [],
-            list(range(seed or 0, (seed or 0) + (seeds or 1))),
+        if len(what) > 1:
+            raise ConfigError(f"--models compares on one dataset, and {len(what)} are given; give one.")
+        names = [word.strip() for word in models.split(",") if word.strip()]
+        first = seed or 0
+        request = compare.Request(
+            names, preset or "paper", settings or [], config or [], range(first, first + (seeds or 1))
         )
-        found = view.trained(what, wanted, folder, shown)
-    report.write(found, targets)
-    emit(found.to_dict(), as_json, lambda: view.draw(found))
+        result = compare.compare_models(what[0], request, folder, options)
+    report.write(result, targets)
+    emit(result.to_dict(), as_json, lambda: draw(result))
 
 
 def _refuse_given(options: dict[str, Any], why: str) -> None:

@@ -1,32 +1,73 @@
-"""Several models on one dataset: train what is missing, measure every run, test each model against a reference.
+"""Compare models on one dataset: train the runs that are missing, evaluate all, test each model against a reference.
 
-The runs of a comparison lie in one folder, one for each model and seed. A finished one that has the same dataset,
-model, settings and seed is taken as it is, an unfinished one is gone on with, and any other is left alone.
+The runs lie in one folder, one for each model and seed. A finished run of the same dataset, model, settings and seed is
+reused, an unfinished one is resumed, and every other folder is left alone.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from dgcf.config import parse_settings, read_toml, refuse_unknown
+from dgcf.data import load
 from dgcf.data.dataset import Dataset
-from dgcf.errors import ConfigError, DgcfError, did_you_mean
-from dgcf.evaluate.evaluator import Evaluator
+from dgcf.data.paths import absolute_source
+from dgcf.errors import ConfigError, DgcfError, StoppedError, did_you_mean
 from dgcf.evaluate.metrics import METRICS, parse_metric
 from dgcf.evaluate.validation import validator
-from dgcf.experiments.results import Standing, Standings, standing, with_comparisons
+from dgcf.experiments.jobs import discard_unstarted, open_run, train_seeds
+from dgcf.experiments.measure import RunEvaluator
+from dgcf.experiments.progress import Bar, no_bar
+from dgcf.experiments.results import CompareResult, model_result, with_comparisons
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.text import Notify
-from dgcf.train import Observer, Recipe, Run, SeedJob, groups, load, pick_device, resolve, train_many
+from dgcf.train import Observer, Recipe, Run, SeedJob, groups, pick_device, resolve
 from dgcf.train.api import CURVES, picture
 from dgcf.train.recipe import TRAIN_KEYS
 from dgcf.train.run.folder import order_of
+
+
+@dataclass(frozen=True)
+class Options:
+    """How runs are evaluated, and how progress is shown.
+
+    ``reference`` is the label of the model that the others are tested against, by default the first. ``observe`` opens
+    the observer of a training, ``notify`` shows a remark, and ``bar`` opens a progress bar.
+    """
+
+    metrics: Sequence[str]
+    ks: Sequence[int]
+    mask: str = "train"
+    reference: str | None = None
+    device: str = "auto"
+    read: Callable[[str], Dataset] = load
+    observe: Callable[[], AbstractContextManager[Observer]] = lambda: nullcontext(Observer())
+    notify: Notify = lambda text: None
+    bar: Bar = no_bar
+
+    def reference_index(self, labels: Sequence[str]) -> int:
+        if self.reference is None:
+            return 0
+        if self.reference not in labels:
+            hint = did_you_mean(self.reference, labels) or f"; the choices are {', '.join(labels)}."
+            raise ConfigError(f"--reference {self.reference} is not compared{hint}")
+        return list(labels).index(self.reference)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The models to train, and their settings as `plan_models` takes them."""
+
+    models: Sequence[str]
+    preset: str = "paper"
+    settings: Sequence[str] = ()
+    configs: Sequence[str] = ()
+    seeds: Sequence[int] = (0,)
 
 
 @dataclass(frozen=True)
@@ -37,72 +78,155 @@ class Plan:
     seeds: tuple[int, ...]
 
 
-# -- what is compared -------------------------------------------------------------------------------------------------
+# -- compare ----------------------------------------------------------------------------------------------------------
 
 
-def plans(
-    models: Sequence[str],
-    dataset: Dataset,
-    *,
-    preset: str = "paper",
-    settings: Sequence[str] = (),
-    configs: Sequence[str] = (),
-    seeds: Sequence[int] = (0,),
-) -> list[Plan]:
-    """The recipes of the models, all resolved and checked before anything is trained.
+def compare_models(source: str, request: Request, folder: Path | None, options: Options) -> CompareResult:
+    """Train what is missing in ``folder`` and compare the models on the dataset ``source``, each with all its seeds.
 
-    ``settings``: ``key=value`` for each model that has the key, ``model.key=value`` for one of them. ``configs``:
-    ``model=FILE.toml``, or a file that names its model, as ``dgcf tune`` writes it. The preset counts least, then the
-    file, then what is set for all, then what is set for one model.
+    Everything that can be refused is refused before training.
     """
-    for name in models:
-        if list(models).count(name) > 1:
+    if len(request.models) < 2:
+        names = ", ".join(request.models) or "nothing"
+        raise ConfigError(f"--models names only {names}; give two or more, with commas between them.")
+    reference = options.reference_index(request.models)
+    dataset = options.read(source)
+    plans = plan_models(request, dataset)
+    evaluator = RunEvaluator.of(dataset, options.mask, options.ks)
+    folder = folder or Path("runs") / f"compare-{dataset.name.replace('/', '-')}"
+    try:
+        runs = train_models(dataset, plans, folder, options, source=absolute_source(source))
+        return compare(evaluator, list(zip(request.models, runs, strict=True)), options, reference)
+    except KeyboardInterrupt:
+        raise StoppedError(f"stopped; runs are saved in {folder}. Repeat the command to resume.") from None
+
+
+def compare_runs(paths: Sequence[str], source: str | None, options: Options) -> CompareResult:
+    """Compare two or more run folders, each as a model of its own, on the dataset ``source`` or the first run's."""
+    if len(paths) < 2:
+        raise ConfigError(
+            f"there is only {paths[0]} to compare; give two or more run folders, "
+            "or a dataset with --models dgcf,lightgcn."
+        )
+    runs = [Run.open(path) for path in paths]
+    _refuse_other_datasets(runs)
+    labels = run_labels(runs)
+    reference = options.reference_index(labels)
+    dataset = options.read(source or runs[0].about["dataset"]["source"])
+    evaluator = RunEvaluator.of(dataset, options.mask, options.ks)
+    return compare(evaluator, [(label, [run]) for label, run in zip(labels, runs, strict=True)], options, reference)
+
+
+def compare(
+    evaluator: RunEvaluator, models: Sequence[tuple[str, Sequence[Run]]], options: Options, reference: int = 0
+) -> CompareResult:
+    """Evaluate the runs of each labelled model, and test the models against the one at index ``reference``."""
+    total = sum(len(runs) for _, runs in models)
+    evaluated = count(1)
+    with options.bar("evaluating", total) as update:
+        results = [
+            model_result(label, runs, *evaluator.evaluate(runs, options.device, lambda: update(next(evaluated), total)))
+            for label, runs in models
+        ]
+    return CompareResult(
+        dataset=evaluator.dataset.name,
+        fingerprint=evaluator.dataset.fingerprint,
+        mask=evaluator.test.mask,
+        users_evaluated=len(evaluator.test.user_idx),
+        metrics=tuple(options.metrics),
+        reference=reference,
+        models=with_comparisons(results, reference, options.metrics),
+    )
+
+
+def run_labels(runs: Sequence[Run]) -> list[str]:
+    """Return the folder names of runs, or their paths if two different folders share a name."""
+    names = [run.path.resolve().name for run in runs]
+    return names if len(set(names)) == len({run.path.resolve() for run in runs}) else [str(run.path) for run in runs]
+
+
+def _refuse_other_datasets(runs: Sequence[Run]) -> None:
+    """Refuse runs of several datasets: users can be paired on one dataset only."""
+    first = runs[0]
+    for run in runs[1:]:
+        one, other = first.about["dataset"], run.about["dataset"]
+        if one["fingerprint"] != other["fingerprint"]:
+            raise ConfigError(
+                f"{first.path} was trained on {one['name']} ({one['fingerprint'][:12]}), {run.path} on "
+                f"{other['name']} ({other['fingerprint'][:12]}); compare runs on one dataset."
+            )
+
+
+def metric_names(metrics: str, ks: Sequence[int]) -> list[str]:
+    """Return ``"recall,ndcg"`` or ``"all"`` at the cut-offs, such as ``recall@20``; each has a value for every user."""
+    words = list(METRICS) if metrics == "all" else [word.strip() for word in metrics.split(",")]
+    names = list(dict.fromkeys(f"{word}@{k}" for word in words for k in ks))
+    for name in names:
+        if parse_metric(name)[0] == "coverage":
+            raise ConfigError("coverage has one value for all users, so no paired test; leave it out.")
+    return names
+
+
+# -- plan -------------------------------------------------------------------------------------------------------------
+
+
+def plan_models(request: Request, dataset: Dataset) -> list[Plan]:
+    """Resolve and check the recipes of all models.
+
+    ``settings``: ``key=value`` for each model that has the key, ``model.key=value`` for one model. ``configs``:
+    ``model=FILE.toml``, or a file that names its model, as ``dgcf tune`` writes it. From lowest to highest precedence:
+    the preset, the file, the settings of all models, the settings of one model.
+    """
+    for name in request.models:
+        if list(request.models).count(name) > 1:
             raise ConfigError(f"model {name} is named twice; name each model once.")
-    own = {name: _keys(name) for name in models}
-    everywhere, alone = _shared_out(parse_settings(settings), own)
-    files = _read_configs(configs, models)
-    found = []
-    for name, keys in own.items():
+    keys = {name: _keys(name) for name in request.models}
+    shared, own = _split_settings(parse_settings(request.settings), keys)
+    files = _read_configs(request.configs, request.models)
+    plans = []
+    for name in request.models:
         file = files.get(name, {})
-        given = {
+        settings = {
             **{key: value for key, value in file.items() if key != "preset"},
-            **{key: value for key, value in everywhere.items() if key in keys},
-            **alone[name],
+            **{key: value for key, value in shared.items() if key in keys[name]},
+            **own[name],
         }
-        recipe = resolve(name, dataset=dataset.name, preset=file.get("preset", preset), settings=given)
-        order_of(dataset, used=recipe.train.recency > 0)  # refuses what has none before anything is trained
-        found.append(Plan(recipe, tuple(seeds) if recipe.entry.seeded else tuple(seeds[:1])))
-    return found
+        preset = file.get("preset", request.preset)
+        recipe = resolve(name, dataset=dataset.name, preset=preset, settings=settings)
+        order_of(dataset, used=recipe.train.recency > 0)  # raises if the dataset has no order
+        seeds = request.seeds if recipe.entry.seeded else request.seeds[:1]
+        plans.append(Plan(recipe, tuple(seeds)))
+    return plans
 
 
 def _keys(model: str) -> list[str]:
-    """The settings that can be given to a model: its own, and the loop's where it is trained in epochs."""
-    found = entry(model)
-    return [*found.keys, *([] if found.solved else TRAIN_KEYS)]
+    """Return the names of a model's settings, and of the training loop's unless the model is solved."""
+    about = entry(model)
+    return [*about.keys, *([] if about.solved else TRAIN_KEYS)]
 
 
-def _shared_out(
-    given: Mapping[str, Any], own: Mapping[str, Sequence[str]]
+def _split_settings(
+    settings: Mapping[str, Any], keys: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What is set for all models, and what for each alone; a key that no model has is refused."""
-    everywhere: dict[str, Any] = {}
-    alone: dict[str, dict[str, Any]] = {name: {} for name in own}
-    for key, value in given.items():
+    """Return the settings for all models and those for each model; a key that no model has is refused."""
+    shared: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {name: {} for name in keys}
+    for key, value in settings.items():
         model, dot, inner = key.partition(".")
         if not dot:
-            everywhere[key] = value
-        elif model in alone:
-            alone[model][inner] = value
+            shared[key] = value
+        elif model in own:
+            own[model][inner] = value
         else:
-            hint = did_you_mean(model, own) or f"; the models are {', '.join(own)}."
+            hint = did_you_mean(model, keys) or f"; the models are {', '.join(keys)}."
             raise ConfigError(f"--set {key} is for model {model!r}, which is not compared{hint}")
-    refuse_unknown(everywhere, {key for keys in own.values() for key in keys}, f"the group {', '.join(own)}")
-    return everywhere, alone
+    refuse_unknown(shared, {key for names in keys.values() for key in names}, f"the group {', '.join(keys)}")
+    return shared, own
 
 
 def _read_configs(configs: Sequence[str], models: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The settings of each file by the model that it is for."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the settings in each file, by model."""
+    settings: dict[str, dict[str, Any]] = {}
     for word in configs:
         model, equals, path = word.partition("=")
         if equals and model in CATALOG and model not in models:
@@ -115,177 +239,73 @@ def _read_configs(configs: Sequence[str], models: Sequence[str]) -> dict[str, di
             raise ConfigError(f"--config {word} does not say for which model it is; write it as MODEL=FILE.toml.")
         if name not in models or inside not in (None, name):
             raise ConfigError(f"--config {word} is of model {inside or name}; compared are {', '.join(models)}.")
-        if name in found:
+        if name in settings:
             raise ConfigError(f"--config is given twice for model {name}; give it once.")
-        found[name] = content
-    return found
+        settings[name] = content
+    return settings
 
 
-def metric_names(metrics: str, ks: Sequence[int]) -> list[str]:
-    """``"recall,ndcg"`` or ``"all"`` at the cut-offs, each checked to have a value for every user."""
-    words = list(METRICS) if metrics == "all" else [word.strip() for word in metrics.split(",")]
-    names = list(dict.fromkeys(f"{word}@{k}" for word in words for k in ks))
-    for name in names:
-        if parse_metric(name)[0] == "coverage":
-            raise ConfigError(
-                "coverage belongs to all users together and cannot be compared user by user; leave it out."
-            )
-    return names
+# -- train ------------------------------------------------------------------------------------------------------------
 
 
-# -- what is trained --------------------------------------------------------------------------------------------------
-
-
-def ready(
-    dataset: Dataset,
-    wanted: Sequence[Plan],
-    out: Path,
-    *,
-    source: str = "",
-    device: str = "auto",
-    watching: Callable[[], AbstractContextManager[Observer]],
-    notify: Notify,
+def train_models(
+    dataset: Dataset, plans: Sequence[Plan], folder: Path, options: Options, *, source: str = ""
 ) -> list[list[Run]]:
-    """The finished runs of each plan, in ``out``; what is missing is trained. Ctrl-C saves and is passed on."""
-    place = str(pick_device(device))
-    found = []
-    for plan in wanted:
-        if not plan.recipe.entry.seeded:
-            notify(f"{plan.recipe.name} draws nothing at random: one run stands for all seeds.")
-        runs = []
-        for together in groups(plan.seeds, plan.recipe, device):
-            here = []
-            for seed in together:
-                path, run = find_run(out, dataset, plan.recipe, seed, notify)
-                if run is None:
-                    run = Run.create(path, dataset, plan.recipe, seed=seed, device=place, source=source)
+    """Return the finished runs of each plan in ``folder``, after training those that are missing or unfinished."""
+    device = str(pick_device(options.device))
+    runs: list[list[Run]] = []
+    for plan in plans:
+        recipe = plan.recipe
+        if not recipe.entry.seeded:
+            options.notify(f"{recipe.name} does not depend on the seed: one run serves for all seeds.")
+        runs.append([])
+        for seeds in groups(plan.seeds, recipe, options.device):
+            paths = [run_path(folder, dataset, recipe, seed, options.notify) for seed in seeds]
+            group = [
+                open_run(path, dataset, recipe, seed=seed, device=device, source=source)
+                for path, seed in zip(paths, seeds, strict=True)
+            ]
+            for run in group:
                 if run.finished:
-                    notify(f"{run.path} is finished; it is taken as it is.")
-                    if not plan.recipe.entry.solved and not (run.path / CURVES).exists():
-                        picture(run)  # a kill came between the last state and its picture
-                here.append(run)
-            missing = [run for run in here if not run.finished]
-            if missing:
-                _train(missing, dataset, device, watching, notify)
-            runs += here
-        found.append(runs)
-    return found
+                    _reuse(run, options.notify)
+            if unfinished := [run for run in group if not run.finished]:
+                _train(unfinished, dataset, recipe, options)
+            runs[-1] += group
+    return runs
 
 
-def find_run(out: Path, dataset: Dataset, recipe: Recipe, seed: int, notify: Notify) -> tuple[Path, Run | None]:
-    """The run of this recipe and seed, or the first free name for one: ``dgcf-seed0``, else ``dgcf-seed0-2`` and on."""
-    for path in _names(out / f"{recipe.name}-seed{seed}"):
-        if not (path / "run.json").exists():
-            if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-                return path, None
-            continue  # somebody else's
-        run = Run.open(path)
-        changes = run.changes(dataset, recipe, seed)
-        if not changes:
-            return path, run
-        more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
-        notify(f"{path} was trained otherwise ({'; '.join(changes[:3])}{more}) and is left alone.")
+def run_path(folder: Path, dataset: Dataset, recipe: Recipe, seed: int, notify: Notify) -> Path:
+    """Return the folder of the run of this recipe and seed, or the first free name: ``dgcf-seed0``, ``-2``, …"""
+    for path in _candidates(folder / f"{recipe.name}-seed{seed}"):
+        if (path / "run.json").exists():
+            changes = Run.open(path).changes(dataset, recipe, seed)
+            if not changes:
+                return path
+            more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+            notify(f"{path} is another run ({'; '.join(changes[:3])}{more}) and is left alone.")
+        elif not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return path
     raise AssertionError("the names have no end")
 
 
-def _names(base: Path) -> Iterator[Path]:
+def _candidates(base: Path) -> Iterator[Path]:
     yield base
     for number in count(2):
         yield base.with_name(f"{base.name}-{number}")
 
 
-def _train(
-    runs: Sequence[Run],
-    dataset: Dataset,
-    device: str,
-    watching: Callable[[], AbstractContextManager[Observer]],
-    notify: Notify,
-) -> None:
-    """Train the runs of one recipe side by side; the first one's progress is shown."""
-    recipe = runs[0].recipe
+def _reuse(run: Run, notify: Notify) -> None:
+    notify(f"{run.path} is finished; it is reused.")
+    if not run.recipe.entry.solved and not (run.path / CURVES).exists():
+        picture(run)  # the process was killed between the last state and its figure
+
+
+def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Options) -> None:
+    """Train the runs of one recipe together, showing the progress of the first."""
     for run in runs:
-        notify(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
+        options.notify(f"{recipe.name} on {dataset.name}, seed {run.seed}, in {run.path}")
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
-    try:
-        with watching() as observer:
-            shown = [observer, *(None for _ in runs[1:])]
-            each = [SeedJob(run.seed, one, run) for run, one in zip(runs, shown, strict=True)]
-            results = train_many(dataset, recipe, each, device=device, validate=validate)
-    except DgcfError:
-        for run in runs:
-            if not run.has_checkpoint:  # it never began: its folder would only stand in the way of the next try
-                shutil.rmtree(run.path)
-        raise
-    if any(trained.interrupted for trained in results):
-        raise KeyboardInterrupt
-
-
-# -- what is measured -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Measure:
-    """How runs are measured: test with ``mask`` at ``ks``, and validation beside it where there is such a split.
-
-    Made before training, so that a wrong mask or a dataset without a test split is refused in time.
-    """
-
-    dataset: Dataset
-    test: Evaluator
-    validation: Evaluator | None
-
-    @classmethod
-    def of(cls, dataset: Dataset, mask: str, ks: Sequence[int]) -> Measure:
-        test = Evaluator(dataset, split="test", mask=mask, ks=ks)
-        return cls(dataset, test, Evaluator(dataset, split="validation", ks=ks) if len(dataset.validation) else None)
-
-    def standing(self, label: str, runs: Sequence[Run], device: str, done: Callable[[], None]) -> Standing:
-        """One row of the table: the runs of one model, each ranked with its best epoch. ``done`` is told of each."""
-        tested, validated = [], []
-        for run in runs:
-            ranking = load(run, self.dataset, device=device)[2]
-            tested.append(self.test.evaluate(ranking))
-            if self.validation is not None:
-                validated.append(self.validation.evaluate(ranking))
-            done()
-        return standing(label, runs, tested, validated)
-
-
-def standings(
-    measure: Measure,
-    contenders: Sequence[tuple[str, Sequence[Run]]],
-    metrics: Sequence[str],
-    *,
-    reference: int = 0,
-    device: str = "auto",
-    done: Callable[[], None] = lambda: None,
-) -> Standings:
-    """The table of all contenders, each of them a label and its runs, with the tests against the reference."""
-    rows = [measure.standing(label, runs, device, done) for label, runs in contenders]
-    return Standings(
-        dataset=measure.dataset.name,
-        fingerprint=measure.dataset.fingerprint,
-        mask=measure.test.mask,
-        users_evaluated=len(measure.test.user_idx),
-        metrics=tuple(metrics),
-        reference=reference,
-        rows=with_comparisons(rows, reference, metrics),
-    )
-
-
-def labels(runs: Sequence[Run]) -> list[str]:
-    """What run folders are called in a table: by their last part, or by their path where two share it."""
-    names = [run.path.resolve().name for run in runs]
-    return names if len(set(names)) == len({run.path.resolve() for run in runs}) else [str(run.path) for run in runs]
-
-
-def refuse_other_datasets(runs: Sequence[Run]) -> None:
-    """Runs can be compared user by user only where they were trained on one dataset."""
-    first = runs[0]
-    for run in runs[1:]:
-        here, there = first.about["dataset"], run.about["dataset"]
-        if here["fingerprint"] != there["fingerprint"]:
-            raise ConfigError(
-                f"{first.path} was trained on {here['name']} ({here['fingerprint'][:12]}), {run.path} on "
-                f"{there['name']} ({there['fingerprint'][:12]}); compare runs on one dataset."
-            )
+    with discard_unstarted(runs, on=DgcfError), options.observe() as observer:
+        observers = [observer, *(None for _ in runs[1:])]
+        jobs = [SeedJob(run.seed, observer, run) for run, observer in zip(runs, observers, strict=True)]
+        list(train_seeds(dataset, recipe, jobs, device=options.device, validate=validate))

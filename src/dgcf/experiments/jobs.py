@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -87,6 +88,18 @@ def open_run(path: Path, dataset: Dataset, recipe: Recipe, *, seed: int, device:
     if (path / "run.json").exists():
         return Run.open(path)
     return Run.create(path, dataset, recipe, seed=seed, device=device, source=source)
+
+
+@contextlib.contextmanager
+def discard_unstarted(runs: Sequence[Run], on: type[BaseException] = BaseException) -> Iterator[None]:
+    """Delete the folders of runs that have no checkpoint if the block raises ``on``; they would block a new attempt."""
+    try:
+        yield
+    except on:
+        for run in runs:
+            if not run.has_checkpoint:
+                shutil.rmtree(run.path, ignore_errors=True)
+        raise
 
 
 def append_line(file: IO[bytes], end: int, line: bytes) -> None:

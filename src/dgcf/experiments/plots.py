@@ -1,32 +1,33 @@
-"""The picture of a comparison: a bar for each model, the interval over users, and a dot for each seed."""
+"""Figures: the bars of a comparison, as a file or inside an HTML page, and the importance of tuned settings."""
 
 from __future__ import annotations
 
 import html
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dgcf.errors import ConfigError
-from dgcf.experiments.results import Standing, Standings
+from dgcf.experiments.results import CompareResult, ModelResult
 from dgcf.files import atomic_file
 
 LABELS, BARS, ROW = 190, 460, 30
-"""Widths of the names and of the longest bar, and the height of a row, in the page's picture."""
+"""Width of the labels, width of the longest bar and height of a row in the SVG of a page."""
 PANELS = 3
-"""Metrics beside each other in the drawn one."""
+"""Number of metrics side by side in a figure."""
 
 
-def caption(found: Standings) -> str:
-    """What bars, lines and dots are."""
-    share = found.rows[0].evaluation.confidence
+def caption(result: CompareResult) -> str:
+    """Return what bars, lines and dots stand for."""
+    share = result.models[0].evaluation.confidence
     return (
-        f"{found.dataset}, test, mask {found.mask}, {found.users_evaluated:,} users. "
+        f"{result.dataset}, test, mask {result.mask}, {result.users_evaluated:,} users. "
         f"Bar: mean over seeds; line: {share:.0%} interval over users; dots: seeds"
     )
 
 
-# -- drawn by matplotlib, for files -----------------------------------------------------------------------------------
+# -- files, by matplotlib ---------------------------------------------------------------------------------------------
 
 
 def refuse_without_matplotlib() -> None:
@@ -36,69 +37,71 @@ def refuse_without_matplotlib() -> None:
         raise ConfigError("drawing needs matplotlib; install it with pip install 'dgcf[plots]'.") from None
 
 
-def draw_bars(found: Standings, target: Path) -> None:
-    """Write the picture as the suffix of ``target`` says: .png or .svg."""
+def draw_bars(result: CompareResult, target: Path) -> None:
+    """Draw a bar for each model, its interval over users, and a dot for each seed, to a .png or .svg file."""
     refuse_without_matplotlib()
     from matplotlib import rc_context
-    from matplotlib.figure import Figure  # no pyplot: no display is needed and no global state is left
+    from matplotlib.figure import Figure  # not pyplot, which needs a display and keeps global state
 
-    columns = min(PANELS, len(found.metrics))
-    lines = math.ceil(len(found.metrics) / columns)
-    size = (2.0 + 3.6 * columns, 0.6 + lines * (1.0 + 0.45 * len(found.rows)))
+    columns = min(PANELS, len(result.metrics))
+    lines = math.ceil(len(result.metrics) / columns)
+    size = (2.0 + 3.6 * columns, 0.6 + lines * (1.0 + 0.45 * len(result.models)))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(lines, columns, sharey=True, squeeze=False).flatten().tolist()
-    for metric, axes in zip(found.metrics, panels, strict=False):
-        _draw_panel(axes, found, metric)
-    for axes in panels[len(found.metrics) :]:
+    for metric, axes in zip(result.metrics, panels, strict=False):
+        _draw_panel(axes, result, metric)
+    for axes in panels[len(result.metrics) :]:
         axes.set_visible(False)
-    figure.suptitle(caption(found), fontsize="small", parse_math=False)
+    figure.suptitle(caption(result), fontsize="small", parse_math=False)
     form = target.suffix.lower().lstrip(".")
-    # The same comparison gives the same bytes: no date, and names inside the file that are not drawn at random.
+    # The same comparison gives the same bytes: no date, and no random ids inside the file.
     with rc_context({"svg.hashsalt": "dgcf"}), atomic_file(target) as beside:
         figure.savefig(beside, format=form, dpi=120, metadata={"Date": None} if form == "svg" else None)
 
 
-def _draw_panel(axes: Any, found: Standings, metric: str) -> None:
-    places = range(len(found.rows))
-    means = [row.test[metric].mean for row in found.rows]
+def _draw_panel(axes: Any, result: CompareResult, metric: str) -> None:
+    places = range(len(result.models))
+    means = [model.test[metric].mean for model in result.models]
     axes.barh(places, means, color="tab:blue", alpha=0.6)
-    for place, row in zip(places, found.rows, strict=True):
-        low, high = row.evaluation.intervals[metric]
+    for place, model in zip(places, result.models, strict=True):
+        low, high = model.evaluation.intervals[metric]
         axes.plot([low, high], [place, place], color="black", linewidth=1.2)
-        axes.plot(row.each[metric], [place] * len(row.each[metric]), "o", color="black", markersize=3)
-    axes.set_yticks(places, [row.label for row in found.rows], parse_math=False)  # a name may hold any sign
-    axes.set_ylim(len(found.rows) - 0.5, -0.5)  # the first on top, as in the table
-    axes.set_xlim(0, 1.05 * _longest(found, metric))
+        values = model.test_by_seed[metric]
+        axes.plot(values, [place] * len(values), "o", color="black", markersize=3)
+    axes.set_yticks(places, [model.label for model in result.models], parse_math=False)
+    axes.set_ylim(len(result.models) - 0.5, -0.5)  # the first on top, as in the table
+    axes.set_xlim(0, 1.05 * _longest(result, metric))
     axes.set_title(metric, fontsize="medium")
 
 
-# -- written by hand, for the page ------------------------------------------------------------------------------------
+# -- SVG inside a page ------------------------------------------------------------------------------------------------
 
 
-def bars_svg(found: Standings) -> str:
-    """The same as a figure of a page: its colours come from the page's style, so it follows light and dark."""
+def bars_svg(result: CompareResult) -> str:
+    """Return the bars as a ``<figure>``; the page's style gives its colours, so that it follows light and dark."""
     parts, y = [], 0
-    for metric in found.metrics:
-        scale = BARS / _longest(found, metric)
+    for metric in result.metrics:
+        scale = BARS / _longest(result, metric)
         y += ROW
         parts.append(f'<text x="0" y="{y - 10}" font-weight="bold">{html.escape(metric)}</text>')
-        for row in found.rows:
-            parts.append(_bar(row, metric, y, scale))
+        for model in result.models:
+            parts.append(_bar(model, metric, y, scale))
             y += ROW
-    told, width = html.escape(caption(found)), LABELS + BARS + 90
-    opening = f'<svg viewBox="0 0 {width} {y}" width="{width}" role="img" aria-label="{told}">'
-    return "\n".join(["<figure>", opening, *parts, "</svg>", f"<figcaption>{told}.</figcaption>", "</figure>"])
+    text, width = html.escape(caption(result)), LABELS + BARS + 90
+    opening = f'<svg viewBox="0 0 {width} {y}" width="{width}" role="img" aria-label="{text}">'
+    return "\n".join(["<figure>", opening, *parts, "</svg>", f"<figcaption>{text}.</figcaption>", "</figure>"])
 
 
-def _bar(row: Standing, metric: str, y: int, scale: float) -> str:
-    """One model's name, bar, interval, dots and value, at the height ``y``."""
+def _bar(model: ModelResult, metric: str, y: int, scale: float) -> str:
+    """Return label, bar, interval, dots and value of a model at height ``y``."""
     middle = y + ROW // 2
-    mean = row.test[metric].mean
-    low, high = (LABELS + bound * scale for bound in row.evaluation.intervals[metric])
+    mean = model.test[metric].mean
+    low, high = (LABELS + bound * scale for bound in model.evaluation.intervals[metric])
     dots = "".join(
-        f'<circle class="dot" cx="{LABELS + value * scale:.1f}" cy="{middle}" r="2.5"/>' for value in row.each[metric]
+        f'<circle class="dot" cx="{LABELS + value * scale:.1f}" cy="{middle}" r="2.5"/>'
+        for value in model.test_by_seed[metric]
     )
-    name = row.label if len(row.label) <= 26 else f"{row.label[:25]}…"
+    name = model.label if len(model.label) <= 26 else f"{model.label[:25]}…"
     return (
         f'<text x="{LABELS - 8}" y="{middle + 4}" text-anchor="end">{html.escape(name)}</text>'
         f'<rect class="bar" x="{LABELS}" y="{y + 5}" width="{mean * scale:.1f}" height="{ROW - 10}"/>'
@@ -107,7 +110,28 @@ def _bar(row: Standing, metric: str, y: int, scale: float) -> str:
     )
 
 
-def _longest(found: Standings, metric: str) -> float:
-    """The right end of the axis: the highest interval or seed, and never nothing."""
-    ends = [max(row.evaluation.intervals[metric][1], *row.each[metric]) for row in found.rows]
+def _longest(result: CompareResult, metric: str) -> float:
+    """Return the right end of the axis: the highest interval or seed, or 1 if all are 0."""
+    ends = [max(model.evaluation.intervals[metric][1], *model.test_by_seed[metric]) for model in result.models]
     return max(ends) or 1.0
+
+
+# -- tuning -----------------------------------------------------------------------------------------------------------
+
+
+def draw_importance(importance: Mapping[str, float], metric: str, target: Path) -> str | None:
+    """Draw a bar for each setting to a .png file; without matplotlib, return a note instead."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return "importance.png is not drawn without matplotlib; install it with pip install 'dgcf[plots]'."
+    names = list(importance)[::-1]  # the most important on top
+    figure = Figure(figsize=(6.0, 1.2 + 0.4 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    bars = axes.barh(names, [importance[name] for name in names], color="tab:blue")
+    axes.bar_label(bars, fmt="%.2f", padding=3)
+    axes.set_xlim(0, 1.1 * max(importance.values()))
+    axes.set_xlabel(f"share in what sets the best trials apart ({metric})")
+    with atomic_file(target) as beside:
+        figure.savefig(beside, format="png", dpi=120)
+    return None

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 from dgcf.train import EpochReport
+
+Update = Callable[[float, float | None], None]
+"""Receives how much is done, and the total if it is known."""
+
+
+class Bar(Protocol):
+    """Open a progress bar: ``with bar("evaluating", total) as update: update(done, total)``."""
+
+    def __call__(self, what: str, total: float | None = None, /) -> AbstractContextManager[Update]: ...
+
+
+@contextlib.contextmanager
+def no_bar(what: str, total: float | None = None) -> Iterator[Update]:
+    """Show nothing."""
+    yield lambda done, total: None
 
 
 class Progress:

@@ -1,4 +1,4 @@
-"""The table of a comparison to take along: Markdown, LaTeX, or a page of HTML that needs nothing but itself."""
+"""The tables of a comparison as Markdown, as LaTeX, or as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from dgcf.errors import ConfigError
 from dgcf.evaluate.significance import Comparison
 from dgcf.experiments.plots import bars_svg, draw_bars, refuse_without_matplotlib
-from dgcf.experiments.results import LEVEL, Spread, Standing, Standings
+from dgcf.experiments.results import LEVEL, CompareResult, ModelResult
 from dgcf.files import atomic_file
 from dgcf.models.catalog import entry
 
@@ -25,7 +25,7 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class TableCell:
-    """A piece of a table: ``best`` is set in bold, ``marked`` carries the sign of a significant difference."""
+    """The text of a table cell; ``best`` is printed in bold, ``marked`` with the sign of a significant difference."""
 
     text: str
     best: bool = False
@@ -34,22 +34,18 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Table:
-    """Text for any format, its first ``names`` columns words and the rest numbers."""
+    """A table for any format; the first ``names`` columns hold words, the others numbers."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[TableCell, ...], ...]
     names: int
 
 
-# -- the same words for every format ----------------------------------------------------------------------------------
-
-
-def mean_and_std(spread: Spread) -> str:
-    return f"{spread.mean:.4f}" + ("" if spread.std is None else f" ± {spread.std:.4f}")
+# -- content, the same for every format -------------------------------------------------------------------------------
 
 
 def signed(number: float) -> str:
-    """With a sign, and a real minus."""
+    """Return the number with its sign, U+2212 for minus."""
     return f"{number:+.4f}".replace("-", "−")
 
 
@@ -57,66 +53,62 @@ def interval(comparison: Comparison) -> str:
     return " … ".join(map(signed, comparison.interval))
 
 
-def megabytes(row: Standing) -> str:
-    return "–" if row.peak_mb is None else f"{row.peak_mb:,.0f}"
+def megabytes(model: ModelResult) -> str:
+    return "–" if model.peak_mb is None else f"{model.peak_mb:,.0f}"
 
 
-def seeds_of(row: Standing) -> str:
-    return str(len(row.seeds)) if row.seeded else "any"
+def _n_seeds(model: ModelResult) -> str:
+    return str(len(model.seeds)) if model.seeded else "any"
 
 
-def standings_table(found: Standings) -> Table:
-    """A row for each model: its means over the seeds, and what a run costs."""
+def models_table(result: CompareResult) -> Table:
+    """Return a row for each model: its means over the seeds, and the time and memory of a run."""
     rows = []
-    for row in found.rows:
+    for model in result.models:
         values = [
-            TableCell(mean_and_std(row.test[name]), row.test[name].mean == found.best(name), row.differs(name))
-            for name in found.metrics
+            TableCell(str(model.test[name]), model.test[name].mean == result.best(name), model.differs(name))
+            for name in result.metrics
         ]
-        costs = (TableCell(f"{row.seconds:,.1f}"), TableCell(megabytes(row)))
-        rows.append((TableCell(row.label), TableCell(seeds_of(row)), *values, *costs))
-    return Table(("model", "seeds", *found.metrics, "seconds", "peak MB"), tuple(rows), names=1)
+        costs = (TableCell(f"{model.seconds:,.1f}"), TableCell(megabytes(model)))
+        rows.append((TableCell(model.label), TableCell(_n_seeds(model)), *values, *costs))
+    return Table(("model", "seeds", *result.metrics, "seconds", "peak MB"), tuple(rows), names=1)
 
 
-def comparisons_table(found: Standings) -> Table:
-    """A row for each test against the reference."""
-    p_values = ("p (t)", "p (permutation)", "p (Holm)", "p (with seeds)")
-    header = ("model", "metric", "difference", "95 % interval", "effect size", *p_values)
+def comparisons_table(result: CompareResult) -> Table:
+    """Return a row for each test against the reference."""
+    p_names = ("p (t)", "p (permutation)", "p (Holm)", "p (with seeds)")
+    header = ("model", "metric", "difference", "95 % interval", "effect size", *p_names)
     rows = []
-    for row in found.rows:
-        for one in row.comparisons:
-            size = "–" if one.effect_size is None else f"{one.effect_size:+.3f}".replace("-", "−")
-            found_p = (one.p_t, one.p_permutation, one.p_holm, one.p_seeds)
-            told = ("–" if p is None else f"{p:.2g}" for p in found_p)
-            words = (row.label, one.metric, signed(one.difference), interval(one), size, *told)
-            rows.append(
-                tuple(
-                    TableCell(word, marked=column == 2 and row.differs(one.metric)) for column, word in enumerate(words)
-                )
-            )
+    for model in result.models:
+        for test in model.comparisons:
+            size = "–" if test.effect_size is None else f"{test.effect_size:+.3f}".replace("-", "−")
+            p_values = (test.p_t, test.p_permutation, test.p_holm, test.p_seeds)
+            difference = TableCell(signed(test.difference), marked=model.differs(test.metric))
+            numbers = (interval(test), size, *("–" if p is None else f"{p:.2g}" for p in p_values))
+            rows.append((TableCell(model.label), TableCell(test.metric), difference, *map(TableCell, numbers)))
     return Table(header, tuple(rows), names=2)
 
 
-def notes(found: Standings) -> list[str]:
-    """What must stand beside the numbers, in sentences."""
-    reference = found.rows[found.reference].label
-    told = [
-        f"Test split of {found.dataset} (fingerprint {found.fingerprint[:12]}): {found.users_evaluated:,} users, all "
-        f"items ranked, mask {found.mask}.",
+def notes(result: CompareResult) -> list[str]:
+    """Return the sentences that belong beside the numbers."""
+    reference = result.reference_label
+    sentences = [
+        f"Test split of {result.dataset} (fingerprint {result.fingerprint[:12]}): {result.users_evaluated:,} users, "
+        f"all items ranked, mask {result.mask}.",
         f"Means over seeds ± sample deviation between seeds; the best in bold. * differs from {reference}: paired "
         "sign-flip permutation test over users, each user's values averaged over the seeds, "
-        f"p < {LEVEL:g} after Holm's correction over {found.n_comparisons} comparisons; and, where each has several "
+        f"p < {LEVEL:g} after Holm's correction over {result.n_comparisons} comparisons; and, where each has several "
         "seeds, also by a t-test that counts the spread between seeds.",
         "The tests speak of other users of this dataset under this split; they know nothing of other data, splits or "
         "settings.",
         "Seconds are those of one run, training and validation (mean over the runs); peak MB is the most resident "
         "memory of its process, libraries included.",
     ]
-    return told + [f"{row.label}: {settings_of(row)}." for row in found.rows]
+    return sentences + [f"{model.label}: {_describe_training(model)}." for model in result.models]
 
 
-def settings_of(row: Standing) -> str:
-    """How a row was trained: its model, preset, what is set otherwise, and the seeds. At once, presets say nothing."""
+def _describe_training(row: ModelResult) -> str:
+    """Return model, preset, changed settings and seeds. A solved model has no presets: all its settings are shown."""
     solved = entry(row.model).solved
     shown = row.settings if solved else row.changed
     words = [
@@ -131,52 +123,50 @@ def settings_of(row: Standing) -> str:
 # -- formats ----------------------------------------------------------------------------------------------------------
 
 
-def markdown(found: Standings) -> str:
-    """Two tables and the notes."""
-    blocks = [f"# {_heading(found)}", markdown_table(standings_table(found))]
-    if found.n_comparisons:
-        blocks += [f"## Against {markdown_text(_reference(found))}", markdown_table(comparisons_table(found))]
-    return "\n\n".join([*blocks, "\n".join(f"- {markdown_text(note)}" for note in notes(found))]) + "\n"
+def markdown(result: CompareResult) -> str:
+    """Return two tables and the notes."""
+    blocks = [f"# {_heading(result)}", markdown_table(models_table(result))]
+    if result.n_comparisons:
+        blocks += [f"## Against {markdown_text(result.reference_label)}", markdown_table(comparisons_table(result))]
+    return "\n\n".join([*blocks, "\n".join(f"- {markdown_text(note)}" for note in notes(result))]) + "\n"
 
 
 def markdown_table(table: Table) -> str:
-    """The table alone."""
-
     def line(words: tuple[str, ...]) -> str:
         return f"| {' | '.join(words)} |"
 
-    def cell(one: TableCell) -> str:
-        text = markdown_text(one.text)
-        return (f"**{text}**" if one.best else text) + (r"\*" if one.marked else "")
+    def format_cell(cell: TableCell) -> str:
+        text = markdown_text(cell.text)
+        return (f"**{text}**" if cell.best else text) + (r"\*" if cell.marked else "")
 
     rule = tuple("---" if column < table.names else "---:" for column in range(len(table.header)))
-    return "\n".join([line(table.header), line(rule), *(line(tuple(map(cell, row))) for row in table.rows)])
+    return "\n".join([line(table.header), line(rule), *(line(tuple(map(format_cell, row))) for row in table.rows)])
 
 
 def markdown_text(text: str) -> str:
-    """Text in which nothing is markup."""
+    """Return the text with the characters of Markdown escaped."""
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 
-def latex(found: Standings) -> str:
-    """A table for a paper that loads ``booktabs``: the standings, the tests below them, the notes as caption."""
+def latex(result: CompareResult) -> str:
+    """Return a table for ``booktabs``: the models, the tests below them, the notes as caption."""
     parts = [r"% Needs \usepackage{booktabs}.", r"\begin{table}", r"\centering", r"\small"]
-    parts.append(latex_table(standings_table(found)))
-    if found.n_comparisons:
-        parts += [r"\par\medskip", latex_table(comparisons_table(found))]
-    parts.append(rf"\caption{{{' '.join(map(latex_text, notes(found)))}}}")
+    parts.append(latex_table(models_table(result)))
+    if result.n_comparisons:
+        parts += [r"\par\medskip", latex_table(comparisons_table(result))]
+    parts.append(rf"\caption{{{' '.join(map(latex_text, notes(result)))}}}")
     return "\n".join([*parts, r"\label{tab:comparison}", r"\end{table}"]) + "\n"
 
 
 def latex_table(table: Table) -> str:
-    """The table alone, for ``booktabs``."""
+    """Return a ``tabular`` for ``booktabs``."""
 
     def line(words: tuple[str, ...]) -> str:
         return f"{' & '.join(words)} \\\\"
 
-    def cell(one: TableCell) -> str:
-        text = latex_text(one.text)
-        return (rf"\textbf{{{text}}}" if one.best else text) + ("$^{*}$" if one.marked else "")
+    def format_cell(cell: TableCell) -> str:
+        text = latex_text(cell.text)
+        return (rf"\textbf{{{text}}}" if cell.best else text) + ("$^{*}$" if cell.marked else "")
 
     columns = "l" * table.names + "r" * (len(table.header) - table.names)
     return "\n".join(
@@ -185,7 +175,7 @@ def latex_table(table: Table) -> str:
             r"\toprule",
             line(tuple(map(latex_text, table.header))),
             r"\midrule",
-            *(line(tuple(map(cell, row))) for row in table.rows),
+            *(line(tuple(map(format_cell, row))) for row in table.rows),
             r"\bottomrule",
             r"\end{tabular}",
         ]
@@ -218,7 +208,7 @@ _LATEX = {
 
 
 def latex_text(text: str) -> str:
-    """Text in which nothing is a command."""
+    """Return the text with the characters of LaTeX escaped."""
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 
@@ -241,17 +231,17 @@ svg .range { stroke: var(--ink); stroke-width: 1.5; }
 """
 
 
-def page(found: Standings) -> str:
-    """One file of HTML, well-formed as XML too: style and picture inside, light or dark as the reader has it."""
-    parts = [f"<h1>{html.escape(_heading(found))}</h1>", _html_table(standings_table(found)), bars_svg(found)]
-    if found.n_comparisons:
-        against = f"<h2>Against {html.escape(_reference(found))}</h2>"
-        parts += [against, _html_table(comparisons_table(found))]
-    parts += ["<ul>", *(f"<li>{html.escape(note)}</li>" for note in notes(found)), "</ul>"]
+def page(result: CompareResult) -> str:
+    """Return an HTML page with style and figure inside, light or dark by the reader's preference; valid as XML."""
+    parts = [f"<h1>{html.escape(_heading(result))}</h1>", _html_table(models_table(result)), bars_svg(result)]
+    if result.n_comparisons:
+        against = f"<h2>Against {html.escape(result.reference_label)}</h2>"
+        parts += [against, _html_table(comparisons_table(result))]
+    parts += ["<ul>", *(f"<li>{html.escape(note)}</li>" for note in notes(result)), "</ul>"]
     head = [
         '<meta charset="utf-8"/>',
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-        f"<title>{html.escape(_heading(found))}</title>",
+        f"<title>{html.escape(_heading(result))}</title>",
         f"<style>{STYLE}</style>",
     ]
     body = ["<body>", *parts, "</body>", "</html>"]
@@ -264,30 +254,26 @@ def _html_table(table: Table) -> str:
         cells = (f"<{tag}{name}>{word}</{tag}>" for name, word in zip(classes, words, strict=True))
         return f"<tr>{''.join(cells)}</tr>"
 
-    def cell(one: TableCell) -> str:
-        text = html.escape(one.text)
-        return (f"<b>{text}</b>" if one.best else text) + ("*" if one.marked else "")
+    def format_cell(cell: TableCell) -> str:
+        text = html.escape(cell.text)
+        return (f"<b>{text}</b>" if cell.best else text) + ("*" if cell.marked else "")
 
     lines = [row("th", [html.escape(word) for word in table.header])]
-    lines += [row("td", [cell(one) for one in cells]) for cells in table.rows]
+    lines += [row("td", list(map(format_cell, cells))) for cells in table.rows]
     return "\n".join(['<div class="wide"><table>', *lines, "</table></div>"])
 
 
-def _heading(found: Standings) -> str:
-    return f"{len(found.rows)} models on {found.dataset}"
-
-
-def _reference(found: Standings) -> str:
-    return found.rows[found.reference].label
+def _heading(result: CompareResult) -> str:
+    return f"{len(result.models)} models on {result.dataset}"
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
-TEXTS: Mapping[str, Callable[[Standings], str]] = {"latex": latex, "markdown": markdown, "html": page}
+TEXTS: Mapping[str, Callable[[CompareResult], str]] = {"latex": latex, "markdown": markdown, "html": page}
 
 
 def refuse_targets(targets: Mapping[str, Path]) -> None:
-    """Refuse before any work what could not be written after it; ``targets`` maps ``plot``, ``latex`` … to files."""
+    """Refuse files that could not be written later; ``targets`` maps ``plot``, ``latex``, … to files."""
     for what, target in targets.items():
         if target.suffix.lower() not in SUFFIXES[what]:
             ends = " or ".join(SUFFIXES[what])
@@ -298,11 +284,11 @@ def refuse_targets(targets: Mapping[str, Path]) -> None:
         refuse_without_matplotlib()
 
 
-def write(found: Standings, targets: Mapping[str, Path]) -> None:
-    """Write each file whole; one that is there is replaced."""
+def write(result: CompareResult, targets: Mapping[str, Path]) -> None:
+    """Write each file atomically, over an existing one."""
     for what, target in targets.items():
         if what == "plot":
-            draw_bars(found, target)
+            draw_bars(result, target)
         else:
             with atomic_file(target) as beside:
-                beside.write_text(TEXTS[what](found), encoding="utf-8")
+                beside.write_text(TEXTS[what](result), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Where each model stands: means over seeds, costs, and the paired tests against the reference, ready to be shown."""
+"""The result of a comparison: for each model means over seeds, costs, and paired tests against the reference."""
 
 from __future__ import annotations
 
@@ -10,30 +10,21 @@ import numpy as np
 
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.significance import Comparison, averaged, compare_with, users_and_seeds_test
+from dgcf.experiments.measure import MeanStd
 from dgcf.train import Run, resolve
 
 LEVEL = 0.05
-"""Below this, after Holm's correction, a difference is marked."""
+"""A difference with a smaller p-value, after Holm's correction, is marked."""
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A metric over the seeds: its mean and sample deviation, which a single draw does not have (None)."""
+class ModelResult:
+    """A model with all its seeds, or a single run.
 
-    mean: float
-    std: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"mean": self.mean, "std": self.std}
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One row: a model (or a single run) with all its seeds.
-
-    ``changed`` are the settings that are not the preset's. ``seconds`` is the mean time of a run, training and
-    validation; ``peak_mb`` the most memory that any of them held. ``evaluation`` is the test, averaged over the seeds
-    user by user; ``comparisons`` are those with the reference, which has none itself.
+    ``changed`` holds the settings that differ from the preset. ``test`` and ``validation`` are over the seeds;
+    ``test_by_seed`` has the values of each seed, ``evaluation`` the average of each user over the seeds. ``seconds`` is
+    the mean time of a run, training and validation; ``peak_mb`` the highest memory of any run. ``comparisons`` are the
+    tests against the reference, which has none itself.
     """
 
     label: str
@@ -44,26 +35,26 @@ class Standing:
     seeded: bool
     seeds: tuple[int, ...]
     runs: tuple[str, ...]
-    test: Mapping[str, Spread]
-    each: Mapping[str, tuple[float, ...]]
-    validation: Mapping[str, Spread]
+    test: Mapping[str, MeanStd]
+    test_by_seed: Mapping[str, tuple[float, ...]]
+    validation: Mapping[str, MeanStd]
     seconds: float
     peak_mb: float | None
     epochs: tuple[int, ...]
     evaluation: Evaluation = field(repr=False)
     comparisons: tuple[Comparison, ...] = ()
 
-    def compared(self, metric: str) -> Comparison | None:
-        """The test of one metric against the reference, or None for the reference itself."""
-        return next((one for one in self.comparisons if one.metric == metric), None)
+    def comparison(self, metric: str) -> Comparison | None:
+        """Return the test of a metric against the reference, or None for the reference itself."""
+        return next((test for test in self.comparisons if test.metric == metric), None)
 
     def differs(self, metric: str) -> bool:
-        """Whether it differs from the reference: over users after Holm's correction, and over seeds where known."""
-        one = self.compared(metric)
-        return one is not None and one.significant(LEVEL) and (one.p_seeds is None or one.p_seeds < LEVEL)
+        """Return whether it differs from the reference: over users, and over seeds where that test exists."""
+        test = self.comparison(metric)
+        return test is not None and test.significant(LEVEL) and (test.p_seeds is None or test.p_seeds < LEVEL)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, without the comparisons."""
+        """Return the model as JSON, without the comparisons."""
         return {
             "label": self.label,
             "model": self.model,
@@ -72,8 +63,8 @@ class Standing:
             "seeds": list(self.seeds),
             "seeded": self.seeded,
             "runs": list(self.runs),
-            "test": {name: spread.to_dict() for name, spread in self.test.items()},
-            "validation": {name: spread.to_dict() for name, spread in self.validation.items()},
+            "test": {name: value.to_dict() for name, value in self.test.items()},
+            "validation": {name: value.to_dict() for name, value in self.validation.items()},
             "seconds": self.seconds,
             "peak_mb": self.peak_mb,
             "epochs": list(self.epochs),
@@ -81,8 +72,8 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Standings:
-    """The whole table, and what must stand beside it. ``reference`` is the row that all others are tested against."""
+class CompareResult:
+    """All models on one dataset. ``reference`` is the index of the one that the others are tested against."""
 
     dataset: str
     fingerprint: str
@@ -90,47 +81,50 @@ class Standings:
     users_evaluated: int
     metrics: tuple[str, ...]
     reference: int
-    rows: tuple[Standing, ...]
+    models: tuple[ModelResult, ...]
 
     def best(self, metric: str) -> float:
-        """The highest mean, which is set in bold."""
-        return max(row.test[metric].mean for row in self.rows)
+        """Return the highest mean."""
+        return max(model.test[metric].mean for model in self.models)
+
+    @property
+    def reference_label(self) -> str:
+        return self.models[self.reference].label
 
     @property
     def n_comparisons(self) -> int:
-        """How many tests Holm's correction is over."""
-        return sum(len(row.comparisons) for row in self.rows)
+        """The number of tests that Holm's correction covers."""
+        return sum(len(model.comparisons) for model in self.models)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: ``{"dataset": …, "models": […], "comparisons": […]}``; a difference is model − reference."""
-        reference = self.rows[self.reference].label
+        """Return the answer of ``dgcf compare --json``; a difference is model − reference."""
         return {
             "dataset": self.dataset,
             "fingerprint": self.fingerprint,
             "split": "test",
             "mask": self.mask,
             "users_evaluated": self.users_evaluated,
-            "reference": reference,
-            "seeds": sorted({seed for row in self.rows for seed in row.seeds}),
-            "models": [row.to_dict() for row in self.rows],
+            "reference": self.reference_label,
+            "seeds": sorted({seed for model in self.models for seed in model.seeds}),
+            "models": [model.to_dict() for model in self.models],
             "comparisons": [
-                {"model": row.label, "reference": reference, **one.to_dict()}
-                for row in self.rows
-                for one in row.comparisons
+                {"model": model.label, "reference": self.reference_label, **test.to_dict()}
+                for model in self.models
+                for test in model.comparisons
             ],
         }
 
 
-def standing(
+def model_result(
     label: str, runs: Sequence[Run], tested: Sequence[Evaluation], validated: Sequence[Evaluation]
-) -> Standing:
-    """One row from the runs of one model and their evaluations; ``validated`` may be empty."""
+) -> ModelResult:
+    """Return the result of a model from its runs and their evaluations; ``validated`` may be empty."""
     recipe = runs[0].recipe
     preset = resolve(recipe.name, dataset=runs[0].about["dataset"]["name"], preset=recipe.preset).settings()
     settings = recipe.settings()
     peaks = [run.peak_mb for run in runs if run.peak_mb is not None]
     seeded = recipe.entry.seeded
-    return Standing(
+    return ModelResult(
         label=label,
         model=recipe.name,
         preset=recipe.preset,
@@ -139,9 +133,9 @@ def standing(
         seeded=seeded,
         seeds=tuple(run.seed for run in runs),
         runs=tuple(str(run.path) for run in runs),
-        test=_spreads(tested, seeded),
-        each={name: tuple(one.means[name] for one in tested) for name in tested[0].means},
-        validation=_spreads(validated, seeded),
+        test=_over_seeds(tested, seeded),
+        test_by_seed=_by_seed(tested),
+        validation=_over_seeds(validated, seeded),
         seconds=float(np.mean([run.seconds for run in runs])),
         peak_mb=max(peaks, default=None),
         epochs=tuple(len(run.metrics()) for run in runs),
@@ -149,32 +143,32 @@ def standing(
     )
 
 
-def _spreads(evaluations: Sequence[Evaluation], seeded: bool) -> dict[str, Spread]:
-    """Mean and sample deviation of each metric; what the seed cannot change deviates by nothing."""
-    found = {}
-    for name in evaluations[0].means if evaluations else ():
-        values = [one.means[name] for one in evaluations]
-        alone = None if seeded else 0.0
-        found[name] = Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else alone)
-    return found
+def _by_seed(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]]:
+    """Return the values of each metric, one for each seed."""
+    names = evaluations[0].means if evaluations else ()
+    return {name: tuple(evaluation.means[name] for evaluation in evaluations) for name in names}
 
 
-def with_comparisons(rows: Sequence[Standing], reference: int, metrics: Sequence[str]) -> tuple[Standing, ...]:
-    """Every row but the reference tested against it; Holm's correction is over all rows and metrics."""
-    first = rows[reference]
-    others = [row.evaluation for row in rows if row is not first]
-    found = iter(compare_with(first.evaluation, others, metrics))
-
-    def tested(row: Standing) -> Standing:
-        tests = (replace(one, p_seeds=_p_seeds(first, row, one.metric)) for one in next(found))
-        return replace(row, comparisons=tuple(tests))
-
-    return tuple(row if row is first else tested(row) for row in rows)
+def _over_seeds(evaluations: Sequence[Evaluation], seeded: bool) -> dict[str, MeanStd]:
+    return {name: MeanStd.of(values, seeded=seeded) for name, values in _by_seed(evaluations).items()}
 
 
-def _p_seeds(first: Standing, second: Standing, metric: str) -> float | None:
-    """The test that counts the spread between seeds too; a model that draws at random needs two of them to show it."""
+def with_comparisons(models: Sequence[ModelResult], reference: int, metrics: Sequence[str]) -> tuple[ModelResult, ...]:
+    """Test every model but the reference against it; Holm's correction is over all models and metrics."""
+    first = models[reference]
+    others = [model.evaluation for model in models if model is not first]
+    tests_by_model = iter(compare_with(first.evaluation, others, metrics))
+
+    def tested(model: ModelResult) -> ModelResult:
+        tests = (replace(test, p_seeds=_p_seeds(first, model, test.metric)) for test in next(tests_by_model))
+        return replace(model, comparisons=tuple(tests))
+
+    return tuple(model if model is first else tested(model) for model in models)
+
+
+def _p_seeds(first: ModelResult, second: ModelResult, metric: str) -> float | None:
+    """Return the p-value over users and seeds, or None if a model that depends on the seed has only one."""
     if first.test[metric].std is None or second.test[metric].std is None:
         return None
     difference = second.evaluation.value(metric) - first.evaluation.value(metric)
-    return users_and_seeds_test(difference, first.each[metric], second.each[metric])
+    return users_and_seeds_test(difference, first.test_by_seed[metric], second.test_by_seed[metric])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -10,13 +9,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import numpy as np
-
 from dgcf.data import Dataset
 from dgcf.errors import ConfigError, StoppedError, did_you_mean
 from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.evaluate.metrics import parse_metric
 from dgcf.evaluate.validation import validator
+from dgcf.experiments.jobs import discard_unstarted
+from dgcf.experiments.measure import MeanStd
 from dgcf.text import Notify
 from dgcf.train import (
     Observer,
@@ -66,15 +65,12 @@ def start(
     for group in groups(list(paths), recipe, options.device):
         runs = [Run.create(paths[seed], dataset, recipe, seed=seed, device=device, source=source) for seed in group]
         try:
-            summaries += _train(runs, dataset, recipe, options)
-        except BaseException as problem:
-            for run in runs:
-                if not run.has_checkpoint:  # the empty folder would block the next attempt
-                    shutil.rmtree(run.path, ignore_errors=True)
-            if isinstance(problem, StoppedError):
-                for seed, path in paths.items():
-                    if not path.exists():
-                        options.notify(f"seed {seed} was not started: use --seed {seed} --out {quote(str(path))}.")
+            with discard_unstarted(runs):
+                summaries += _train(runs, dataset, recipe, options)
+        except StoppedError:
+            for seed, path in paths.items():
+                if not path.exists():
+                    options.notify(f"seed {seed} was not started: use --seed {seed} --out {quote(str(path))}.")
             raise
     return summaries
 
@@ -181,16 +177,15 @@ def combine(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(summaries) == 1:
         return first
 
-    def spread(part: str) -> dict[str, dict[str, float]]:
-        values = {name: np.array([result[part][name] for result in summaries]) for name in first[part]}
-        return {name: {"mean": float(v.mean()), "std": float(v.std(ddof=1))} for name, v in values.items()}
+    def over_seeds(part: str) -> dict[str, dict[str, Any]]:
+        return {name: MeanStd.of([result[part][name] for result in summaries]).to_dict() for name in first[part]}
 
     shared = {key: first[key] for key in ("model", "dataset", "preset", "settings", "mask", "users_evaluated")}
     return {
         **shared,
         "seeds": [result["seed"] for result in summaries],
         "seconds": sum(result["seconds"] for result in summaries),
-        "validation": spread("validation"),
-        "test": spread("test"),
+        "validation": over_seeds("validation"),
+        "test": over_seeds("test"),
         "runs": list(summaries),
     }

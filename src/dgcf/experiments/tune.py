@@ -17,7 +17,7 @@ from typing import Any
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.jobs import TRAINING_FAILED, open_run, train_seeds, work, worker_processes
-from dgcf.experiments.picture import draw_importance
+from dgcf.experiments.plots import draw_importance
 from dgcf.experiments.progress import Progress
 from dgcf.experiments.search import Search
 from dgcf.experiments.settings_file import write_best

@@ -11,6 +11,7 @@ import numpy as np
 
 from dgcf.data.dataset import SPLITS
 from dgcf.evaluate.significance import holm, t_test
+from dgcf.experiments.measure import MeanStd
 from dgcf.experiments.report import Table, TableCell
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.recipe import REFERENCE
@@ -30,7 +31,7 @@ from dgcf.experiments.reproduce.report.view import (
 )
 from dgcf.experiments.reproduce.results import Line
 from dgcf.experiments.reproduce.select import Decision, decisions
-from dgcf.experiments.results import LEVEL, Spread
+from dgcf.experiments.results import LEVEL
 
 RECALL = METRICS[0]
 SETTINGS = {
@@ -164,7 +165,7 @@ def _accuracy(view: View, data: str, settings: str, models: Sequence[str]) -> Ta
     return Table(("model", "seeds", *measured, *also), tuple(rows), names=1)
 
 
-def _highest(found: Iterable[Spread | None]) -> float | None:
+def _highest(found: Iterable[MeanStd | None]) -> float | None:
     """The highest mean; None where there are not two to compare, or one is missing that might be higher."""
     means = [None if one is None else one.mean for one in found]
     known = [mean for mean in means if mean is not None]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.experiments.report import Table, TableCell, mean_and_std, signed
+from dgcf.experiments.measure import MeanStd
+from dgcf.experiments.report import Table, TableCell, signed
 from dgcf.experiments.reproduce.recipe import Cell, Experiment
 from dgcf.experiments.reproduce.results import Index, Line
-from dgcf.experiments.results import Spread
 
 MISSING = "–"
 
@@ -80,7 +80,7 @@ class View:
         """A test metric by seed."""
         return {line["seed"]: line["test"][mask][metric] for line in self.lines(**which)}
 
-    def spread(self, metric: str, mask: str = "train", **which: Any) -> Spread | None:
+    def spread(self, metric: str, mask: str = "train", **which: Any) -> MeanStd | None:
         """Its mean and deviation over the seeds."""
         return spread(list(self.values(metric, mask, **which).values()))
 
@@ -115,11 +115,9 @@ def _matches(cell: Cell, which: Mapping[str, Any]) -> bool:
     return all(_attribute(cell, name) == value for name, value in which.items())
 
 
-def spread(values: Sequence[float]) -> Spread | None:
+def spread(values: Sequence[float]) -> MeanStd | None:
     """Mean and sample deviation; None of nothing."""
-    if not values:
-        return None
-    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+    return MeanStd.of(values) if values else None
 
 
 # -- words of tables --------------------------------------------------------------------------------------------------
@@ -130,16 +128,16 @@ def out_of(done: int, wanted: int) -> str:
     return str(done) if done == wanted else f"{done} of {wanted}"
 
 
-def shown(found: Spread | None, *, best: bool = False, marked: bool = False) -> TableCell:
+def shown(found: MeanStd | None, *, best: bool = False, marked: bool = False) -> TableCell:
     """Mean ± deviation, or the sign of what is missing."""
-    return TableCell(MISSING) if found is None else TableCell(mean_and_std(found), best, marked)
+    return TableCell(MISSING) if found is None else TableCell(str(found), best, marked)
 
 
 def number(value: float | None, form: str = ".4f") -> TableCell:
     return TableCell(MISSING if value is None else format(value, form))
 
 
-def less(found: Spread | None, paper: float | None) -> TableCell:
+def less(found: MeanStd | None, paper: float | None) -> TableCell:
     """Ours less the paper's."""
     return TableCell(MISSING if found is None or paper is None else signed(found.mean - paper))
 

@@ -1,0 +1,64 @@
+"""Measures over the seeds of a model: evaluations of its runs, and mean ± sample standard deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgcf.data.dataset import Dataset
+from dgcf.evaluate.evaluation import Evaluation
+from dgcf.evaluate.evaluator import Evaluator
+from dgcf.train import Run, load
+
+
+@dataclass(frozen=True)
+class MeanStd:
+    """The mean of a metric over the seeds and its sample standard deviation, which is None for a single seed."""
+
+    mean: float
+    std: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float], *, seeded: bool = True) -> MeanStd:
+        """Return mean and deviation; the deviation of a model that does not depend on the seed is 0."""
+        alone = None if seeded else 0.0
+        return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else alone)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f}" + ("" if self.std is None else f" ± {self.std:.4f}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "std": self.std}
+
+
+@dataclass(frozen=True)
+class RunEvaluator:
+    """Evaluate runs on test, and on validation if the dataset has that split.
+
+    Create it before training, so that a wrong mask or a dataset without a test split is refused early.
+    """
+
+    dataset: Dataset
+    test: Evaluator
+    validation: Evaluator | None
+
+    @classmethod
+    def of(cls, dataset: Dataset, mask: str, ks: Sequence[int]) -> RunEvaluator:
+        test = Evaluator(dataset, split="test", mask=mask, ks=ks)
+        return cls(dataset, test, Evaluator(dataset, split="validation", ks=ks) if len(dataset.validation) else None)
+
+    def evaluate(
+        self, runs: Sequence[Run], device: str, done: Callable[[], None]
+    ) -> tuple[list[Evaluation], list[Evaluation]]:
+        """Return the evaluations of the runs' best epochs on test and on validation; call ``done`` after each run."""
+        tested, validated = [], []
+        for run in runs:
+            ranking = load(run, self.dataset, device=device)[2]
+            tested.append(self.test.evaluate(ranking))
+            if self.validation is not None:
+                validated.append(self.validation.evaluate(ranking))
+            done()
+        return tested, validated
