@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dgcf.data import catalog, load
-from dgcf.data.known import CATALOG, Edition, KnownDataset, KnownFile, Remote
+from dgcf.data.known import Edition, KnownDataset, KnownFile, Remote, catalogue
 from dgcf.data.prepare import Preparation, prepare
 from dgcf.data.splits import Split
 from dgcf.data.statistics import statistics
@@ -114,7 +114,7 @@ def test_licence_first_then_every_edition_is_tried_and_all_failures_are_told(
 ) -> None:
     monkeypatch.setattr("dgcf.data.download.TRIES", 1)
     entry = known(tmp_path, Remote(url="http://127.0.0.1:1/a.csv"), Remote(url="http://127.0.0.1:1/b.csv"))
-    monkeypatch.setitem(CATALOG, "mine", entry)
+    monkeypatch.setitem(catalogue(), "mine", entry)
     said: list[str] = []
     with pytest.raises(DataError, match=r"a\.csv.*b\.csv.*DGCF_DATA_HOME"):
         catalog.load_known("mine", said.append)
@@ -124,13 +124,13 @@ def test_licence_first_then_every_edition_is_tried_and_all_failures_are_told(
 
 def test_content_that_is_not_the_published_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = KnownDataset("mine", "a test", "none", lambda _: load("checkerboard"), (), ("another fingerprint",), ())
-    monkeypatch.setitem(CATALOG, "mine", entry)
+    monkeypatch.setitem(catalogue(), "mine", entry)
     with pytest.raises(DataError, match="do not hold the published dataset"):
         catalog.load_known("mine")
 
 
 def test_every_entry_is_complete() -> None:
-    for name, entry in CATALOG.items():
+    for name, entry in catalogue().items():
         assert entry.name == name
         assert entry.fingerprints
         assert entry.licence

@@ -179,7 +179,7 @@ def test_several_threads_share_one_archive(server: Server, tmp_path: Path, monke
     def fetch() -> None:
         try:
             assert file.remote is not None
-            catalog._get(file, file.remote, lambda _: None, None)
+            catalog._download(file, file.remote, lambda _: None, None)
         except Exception as problem:
             failures.append(problem)
 
