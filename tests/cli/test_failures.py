@@ -60,8 +60,8 @@ def test_lack_of_memory_says_what_was_asked_what_is_free_and_what_to_reduce(
 ) -> None:
     failure = reported(throw)
     assert (failure.kind, failure.code) == ("memory", 1)
-    assert failure.message.startswith("there is not enough memory")
-    assert f"{asked} more were asked for" in failure.message or not asked
+    assert failure.message.startswith("not enough memory")
+    assert f"{asked} more were requested" in failure.message or not asked
     assert " are free; use a smaller dataset (" in failure.message
 
 
@@ -70,42 +70,42 @@ def test_gpu_without_memory_is_lack_of_memory() -> None:
     failure = failure_of(problem)
     assert failure is not None
     assert failure.kind == "memory"
-    assert "2.00 GiB more were asked for" in failure.message
+    assert "2.00 GiB more were requested" in failure.message
 
 
 def test_too_deep_input_is_one_sentence() -> None:
-    assert reported(nested) == Failure("data", "the input is nested too deeply to be read; give a flatter file.")
+    assert reported(nested) == Failure("data", "the input is nested too deeply; give a flatter file.")
 
 
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
         (errno.ENOSPC, "free some space, or choose another disk"),
-        (errno.EACCES, "choose a place that you may read and write"),
+        (errno.EACCES, "choose a path that you can read and write"),
         (errno.ENOENT, "check the path"),
         (errno.EMFILE, "raise the limit of open files (`ulimit -n`)"),
-        (errno.EXDEV, "set DGCF_DEBUG=1 to see where it came from"),
+        (errno.EXDEV, "set DGCF_DEBUG=1 to see the traceback"),
     ],
 )
 def test_system_error_is_named_with_its_file_and_advice_of_its_own(number: int, advice: str) -> None:
     import os
 
     failure = failure_of(OSError(number, os.strerror(number), "some/file"))
-    assert failure == Failure("io", f"cannot use some/file: {os.strerror(number)}; {advice}.")
+    assert failure == Failure("io", f"cannot access some/file: {os.strerror(number)}; {advice}.")
     assert failure_of(OSError(number, os.strerror(number))) == Failure(
-        "io", f"the system refused: {os.strerror(number)}; {advice}."
+        "io", f"the operating system reported an error: {os.strerror(number)}; {advice}."
     )
 
 
 def test_stray_system_error_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
     failure = reported(lambda: (tmp_path / "absent").read_text())
-    assert failure.message == f"cannot use {tmp_path / 'absent'}: No such file or directory; check the path."
+    assert failure.message == f"cannot access {tmp_path / 'absent'}: No such file or directory; check the path."
 
 
 def test_duckdb_that_cannot_write_is_a_system_error(tmp_path: Path) -> None:
     failure = reported(lambda: copy_into_nowhere(tmp_path))
     assert failure.kind == "io"
-    assert failure.message.startswith(f"cannot use {tmp_path / 'absent'}")
+    assert failure.message.startswith(f"cannot access {tmp_path / 'absent'}")
     assert failure.message.endswith(": No such file or directory; check the path.")
 
 

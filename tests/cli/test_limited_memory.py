@@ -24,7 +24,7 @@ def test_training_that_runs_out_of_memory_is_one_sentence(small: Path, tmp_path:
     words = ("train", small / "data", *PLAIN, "--set", "dim=8192", "--set", "layers=16", "--out", tmp_path / "run")
     done = ran(*words, "--json", preexec_fn=limited(1200 * MB))
     assert done.returncode == 1, done.stderr
-    assert "error: there is not enough memory: " in one_sentence(done.stderr)
+    assert "error: not enough memory: " in one_sentence(done.stderr)
     assert json.loads(done.stdout)["error"]["kind"] == "memory"
     assert list(tmp_path.iterdir()) == []
 

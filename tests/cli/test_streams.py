@@ -177,7 +177,7 @@ def test_signal_outside_training_is_one_sentence(name: str, tmp_path: Path) -> N
     process.send_signal(getattr(signal, name))
     output, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert said == f"stopped by {name}; nothing was left half-written.\n"
+    assert said == f"stopped by {name}; no partial files remain.\n"
     assert json.loads(output)["error"]["kind"] == "interrupted"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["big.csv", "spill"]
 

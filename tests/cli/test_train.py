@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dgcf.cli import application
-from dgcf.cli.train import PRESETS
+from dgcf.cli.inputs import PRESETS
 from dgcf.random import uniform
 from dgcf.train import presets
 from tests.cli.invoking import invoke, refusal

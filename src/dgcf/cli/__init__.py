@@ -1,4 +1,4 @@
-"""The command line: one file per verb, all of them speaking through ``dgcf.cli.terminal``."""
+"""The command line: one module a verb holds its options, ``views`` draw its answer, ``terminal`` prints it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 import typer
 
-# Verbs, in the order in which `dgcf --help` lists them: (module, what it registers).
+# Modules of the verbs, in the order of `dgcf --help`.
 VERBS = (
     *("data", "graph", "oscillation"),
     *("models", "train", "tune", "evaluate", "compare", "reproduce"),
@@ -16,15 +16,14 @@ VERBS = (
 
 
 def application() -> typer.Typer:
-    """All verbs. Modules are imported here, not at the top, so that `import dgcf` stays light."""
+    """Return the application with all verbs; their modules are imported now, so that `import dgcf` stays fast."""
     from dgcf.cli.terminal import Verbs
 
     app = typer.Typer(
         name="dgcf",
         cls=Verbs,
-        help="Recommendations from who interacted with what, by graph propagation that does not oscillate.",
-        epilog="Exit codes: 0 done; 1 the work failed; 2 the call was wrong; 130 interrupted by a signal. "
-        "With --json, an error is an object on stdout too: kind, message, hint.",
+        epilog="Exit codes: 0 success; 1 failure; 2 incorrect usage; 130 interrupted by a signal. "
+        "With --json, an error is also an object on stdout: kind, message, hint.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
@@ -36,8 +35,8 @@ def application() -> typer.Typer:
     return app
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from dgcf.version import __version__
 
         typer.echo(f"dgcf {__version__}")
@@ -47,16 +46,17 @@ def _version(wanted: bool) -> None:
 def _root(
     version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
 ) -> None:
-    """Recommendations from who interacted with what, by graph propagation that does not oscillate."""
+    """Train, evaluate and explain recommenders for implicit feedback: DGCF, a graph model without oscillation, and
+    its baselines."""
 
 
 def main() -> None:
-    """The entry point of the command ``dgcf``."""
-    # Before torch starts its threads: on a busy machine, threads that wait by spinning make training 15 times slower.
+    """Run the command ``dgcf``."""
+    # Before torch starts its threads: on a busy machine, spinning threads make training 15 times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         from dgcf.cli.terminal import run
 
         run(application())
-    except KeyboardInterrupt:  # before the verb has begun
+    except KeyboardInterrupt:  # during the imports
         raise SystemExit(130) from None

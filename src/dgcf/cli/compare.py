@@ -1,4 +1,4 @@
-"""``dgcf compare``: which model is better, by how much, at what cost? Paired tests over the users, seeds averaged."""
+"""``dgcf compare``: compare models on a dataset, or finished runs, with paired tests over the users."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dgcf.cli.evaluate import Data, Ks, Mask, cut_offs
-from dgcf.cli.inputs import read_dataset
+from dgcf.cli.evaluate import cut_offs
+from dgcf.cli.inputs import MAX_SEEDS, PRESET_HELP, CutOffs, Device, Mask, RunData, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify, progress
-from dgcf.cli.train import MAX_SEEDS, PRESETS
 from dgcf.errors import ConfigError
 
 
@@ -27,47 +26,51 @@ def compare_models(
     ],
     models: Annotated[
         str | None,
-        typer.Option(help="Names that `dgcf models` lists, with commas between them.", show_default=False),
+        typer.Option(help="Model names (`dgcf models`), separated by commas.", show_default=False),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=MAX_SEEDS, help="Train each model that many times.", show_default="1")
+        int | None,
+        typer.Option(min=1, max=MAX_SEEDS, help="Number of runs of each model.", show_default="1"),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The first seed.", show_default="0")] = None,
+    seed: Annotated[int | None, typer.Option(help="First random seed.", show_default="0")] = None,
     reference: Annotated[
-        str | None, typer.Option(help="What all others are tested against.", show_default="the first")
+        str | None, typer.Option(help="Model or run that the others are tested against.", show_default="the first")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help=PRESETS, show_default="paper")] = None,
+    preset: Annotated[str | None, typer.Option(help=PRESET_HELP, show_default="paper")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="For each model that has it; MODEL.KEY=VALUE for one; repeatable."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a setting of all models, or MODEL.KEY=VALUE of one; repeatable.",
         ),
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODEL=FILE", help="A TOML file for one model, as `dgcf tune` writes it; repeatable."),
+        typer.Option(
+            metavar="MODEL=FILE",
+            help="TOML file of settings for a model, as of `dgcf tune`; repeatable.",
+        ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Where the runs go, and are looked for.", show_default="runs/compare-DATASET"),
+        typer.Option("--out", "-o", help="Folder of the runs, old and new.", show_default="runs/compare-DATASET"),
     ] = None,
     mask: Mask = "train",
-    k: Ks = "20",
-    metrics: Annotated[
-        str, typer.Option("--metric", help="Metrics, with commas between them, or `all`.")
-    ] = "recall,ndcg",
-    plot: Annotated[Path | None, typer.Option(help="Draw the bars to this .png or .svg.")] = None,
-    latex: Annotated[Path | None, typer.Option(help="Write a table for LaTeX (.tex, booktabs).")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the tables as Markdown (.md).")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page (.html) that needs nothing but itself.")] = None,
-    data: Data = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    k: CutOffs = "20",
+    metrics: Annotated[str, typer.Option("--metric", help="Metrics separated by commas, or `all`.")] = "recall,ndcg",
+    plot: Annotated[Path | None, typer.Option(help="Write a bar chart (.png or .svg).")] = None,
+    latex: Annotated[Path | None, typer.Option(help="Write a LaTeX table (.tex, booktabs).")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write Markdown tables (.md).")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained page (.html).")] = None,
+    data: RunData = None,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Compare models on a dataset, or finished runs: means over seeds, paired tests over users, time and memory.
 
-    What is missing is trained; a run in the folder that has the same data, model, settings and seed is taken as it is,
-    an unfinished one is gone on with, and others are left alone. Ctrl-C saves, and the same command goes on.
+    A run in the folder with the same data, model, settings and seed is reused, or resumed if it is unfinished; missing
+    runs are trained; other runs are left unchanged. Ctrl-C saves and stops, and the same command resumes.
 
     Example: `dgcf compare deoscirec/ml-100k --models dgcf,lightgcn,ease --seeds 3 --html table.html`
 

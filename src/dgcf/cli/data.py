@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dgcf.cli.inputs import Data, read_dataset
+from dgcf.cli.inputs import Data, Overwrite, read_dataset
 from dgcf.cli.read_options import PANEL as READING
 from dgcf.cli.read_options import with_read_options
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress
@@ -125,7 +125,7 @@ def prepare_dataset(
     titles: Annotated[
         str | None, _option(READING, "--titles", text="A file of item ids and titles: a table, movies.dat or u.item.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing folder.")] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Read, filter and split a dataset, and save it as a folder for the other commands.
@@ -187,7 +187,7 @@ def convert_dataset(
         str | None,
         typer.Option(help=f"{', '.join(CONVERSIONS)}; by default from the name of --out.", show_default=False),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing file or folder.")] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a dataset in another format: csv, parquet or RecBole's inter (one table with a split column), or a folder

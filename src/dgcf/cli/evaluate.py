@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from dgcf.cli.inputs import CutOffs, Device, Mask, RunData, RunFolder
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.errors import ConfigError
 
 if TYPE_CHECKING:
     from dgcf.evaluate.evaluation import Evaluation
     from dgcf.train import Run
-
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `dgcf train` made.", show_default=False)]
-Mask = Annotated[str, typer.Option(help="Items hidden in the ranking: train, or train+validation.")]
-Ks = Annotated[str, typer.Option("--k", help="Cut-offs, with commas between them.")]
-Data = Annotated[str | None, typer.Option(help="The dataset, where it is no longer found by the name it had.")]
 
 
 def register(root: typer.Typer) -> None:
@@ -28,12 +23,12 @@ def register(root: typer.Typer) -> None:
 def evaluate_run(
     run: RunFolder,
     mask: Mask = "train",
-    k: Ks = "20",
+    k: CutOffs = "20",
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     groups: Annotated[int, typer.Option(min=0, help="Also by so many groups of users, fewest interactions first.")] = 0,
     gates: Annotated[bool, typer.Option("--gates", help="Also how the learned gates go with the degrees.")] = False,
-    data: Data = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    data: RunData = None,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained run: all items ranked, exactly, with standard errors and bootstrap intervals.

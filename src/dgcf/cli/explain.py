@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dgcf.cli.recommend import Data, RunOrArtifact, opened
+from dgcf.cli.inputs import RunData, RunOrArtifact, load_recommender
 from dgcf.cli.terminal import AsJson, emit, out
 from dgcf.errors import ConfigError
 
@@ -32,7 +32,7 @@ def explain(
         Path | None,
         typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf; implies --plot.", show_default="why.png"),
     ] = None,
-    data: Data = None,
+    data: RunData = None,
     as_json: AsJson = False,
 ) -> None:
     """Split a score over the user's own items, over similar users and over the user's own prior, and by layer. A model
@@ -44,7 +44,7 @@ def explain(
         raise ConfigError("nobody was named; give --user ID, or --items ITEM (repeatable) for a stranger.")
     if top < 0:
         raise ConfigError(f"--top is {top}; give a whole number from 0 on.")
-    rec = opened(run, data)
+    rec = load_recommender(run, data)
     found = rec.explain_for(items, item, user=user) if items else rec.explain(user or "", item)
     picture = target or (Path("why.png") if plot else None)
     if picture is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dgcf.cli.recommend import Data, Overwrite, RunOrArtifact, opened
+from dgcf.cli.inputs import Overwrite, RunData, RunOrArtifact, load_recommender
 from dgcf.cli.terminal import AsJson, emit, out, progress
 
 
@@ -29,7 +29,7 @@ def export_run(
         Path | None,
         typer.Option(help="Sign a recommender file with this Ed25519 private key (PEM).", show_default=False),
     ] = None,
-    data: Data = None,
+    data: RunData = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -43,7 +43,7 @@ def export_run(
     if target is None:
         name = run.resolve().name.removesuffix(".dgcf")
         target = Path(name + {"dgcf": ".dgcf", "faiss": ".faiss"}.get(to or "", "-embeddings"))
-    rec = opened(run, data)
+    rec = load_recommender(run, data)
     with progress(f"writing {target}"):
         result = export(rec.snapshot, target, to, overwrite=overwrite, sign=sign)
     emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True))

@@ -1,4 +1,4 @@
-"""What every exception means to a user: one sentence, a kind for programs and an exit code, in one table."""
+"""Translate every exception into a failure: one sentence for the user, a kind for programs and an exit code."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from dgcf.cli.streams import ResultNotWrittenError
 from dgcf.errors import DataError, DgcfError, hint_of
 from dgcf.memory import available_memory, format_bytes
 
-FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 REDUCE = (
     "use a smaller dataset (`dgcf data prepare --user-core`, `--item-core`), smaller settings (dim, layers, "
     "batch_size) or fewer --jobs, or a machine with more memory"
 )
 SPACE = "free some space, or choose another disk"
-PERMISSION = "choose a place that you may read and write"
+PERMISSION = "choose a path that you can read and write"
 ADVICE = {
     errno.ENOSPC: SPACE,
     errno.EDQUOT: SPACE,
     errno.EFBIG: SPACE,
     errno.EACCES: PERMISSION,
     errno.EPERM: PERMISSION,
-    errno.EROFS: "choose a place on a disk that is not read-only",
+    errno.EROFS: "choose a path on a disk that is not read-only",
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "check the path",
-    errno.EISDIR: "name a file, not a folder",
+    errno.EISDIR: "give a file, not a folder",
     errno.EEXIST: "choose another name",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
@@ -43,50 +43,50 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Failure:
-    """How the command line ends: ``message`` is one sentence."""
+    """An error as the command line reports it; ``message`` is one sentence."""
 
     kind: str
     message: str
     code: int = FAILED
 
     def to_dict(self) -> dict[str, Any]:
-        """The object that ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         return {"error": {"kind": self.kind, "message": self.message, "hint": hint_of(self.message)}}
 
 
 def failure_of(problem: BaseException, command_path: Callable[[], str] = lambda: "dgcf") -> Failure | None:
-    """Explain an exception; None for one that no user can have caused."""
-    for kind, explain in EXPLAINED:
+    """Return the failure that explains an exception, or None for a bug."""
+    for kind, explain in EXPLANATIONS:
         if isinstance(problem, kind) and (failure := explain(problem)) is not None:
             return failure
-    if hasattr(problem, "format_message"):  # a usage error: typer brings its own click, so its class has no public name
+    if hasattr(problem, "format_message"):  # a usage error; typer bundles click, so its class has no public name
         message = " ".join(str(problem.format_message()).split()).rstrip(".")
         context = getattr(problem, "ctx", None)
         path = context.command_path if context is not None else command_path()
-        return Failure("usage", f"{message}; `{path} --help` shows what is expected.", WRONG_CALL)
+        return Failure("usage", f"{message}; see `{path} --help`.", WRONG_USAGE)
     return None
 
 
-def _of_ours(problem: DgcfError) -> Failure:
+def _dgcf_error(problem: DgcfError) -> Failure:
     unreadable = isinstance(problem, DataError) and isinstance(problem.__cause__, OSError)
     return Failure("io" if unreadable else problem.kind, str(problem), problem.exit_code)
 
 
 def _interruption(problem: BaseException) -> Failure:
-    return Failure("interrupted", f"stopped by {_stopped_by}; nothing was left half-written.", INTERRUPTED)
+    return Failure("interrupted", f"stopped by {_stopped_by}; no partial files remain.", INTERRUPTED)
 
 
 def _output(problem: ResultNotWrittenError) -> Failure:
-    advice = "free some space" if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check where it goes"
+    advice = "free some space" if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check the output"
     return Failure("io", f"cannot write the result: {problem.strerror}; {advice}.")
 
 
 def _memory(problem: BaseException) -> Failure:
-    asked = re.search(r"allocate ([\d.]+ [KMGTPE]?i?B|\d+ bytes)", str(problem))
-    wanted = "" if asked is None else f": {_size(asked[1])} more were asked for"
+    match = re.search(r"allocate ([\d.]+ [KMGTPE]?i?B|\d+ bytes)", str(problem))
+    requested = "" if match is None else f": {_size(match[1])} more were requested"
     available = available_memory()
     free = "" if available is None else f", and {format_bytes(available)} are free"
-    return Failure("memory", f"there is not enough memory{wanted}{free}; {REDUCE}.")
+    return Failure("memory", f"not enough memory{requested}{free}; {REDUCE}.")
 
 
 def _size(text: str) -> str:
@@ -94,51 +94,51 @@ def _size(text: str) -> str:
 
 
 def _recursion(problem: RecursionError) -> Failure:
-    return Failure("data", "the input is nested too deeply to be read; give a flatter file.")
+    return Failure("data", "the input is nested too deeply; give a flatter file.")
 
 
 def _system(problem: OSError) -> Failure:
     if problem.errno == errno.ENOMEM:
         return _memory(problem)
     names = [str(os.fsdecode(name)) for name in (problem.filename, problem.filename2) if isinstance(name, str | bytes)]
-    what = f"cannot use {' and '.join(names)}" if names else "the system refused"
+    action = f"cannot access {' and '.join(names)}" if names else "the operating system reported an error"
     reason = problem.strerror or str(problem) or type(problem).__name__
-    return Failure("io", f"{what}: {reason}; {_advice(problem.errno)}.")
+    return Failure("io", f"{action}: {reason}; {_advice(problem.errno)}.")
 
 
 def _advice(number: int | None) -> str:
-    return ADVICE.get(number or 0, "set DGCF_DEBUG=1 to see where it came from")
+    return ADVICE.get(number or 0, "set DGCF_DEBUG=1 to see the traceback")
 
 
 def _runtime(problem: RuntimeError) -> Failure | None:
-    """Torch's and DuckDB's messages that have no class of their own."""
+    """Explain the messages of torch and DuckDB that have no class of their own."""
     text = str(problem)
-    if "Query interrupted" in text:  # how DuckDB says that a signal came
+    if "Query interrupted" in text:  # DuckDB's message after a signal
         return _interruption(problem)
     if type(problem).__name__ == "OutOfMemoryError" or re.search(r"(can't|Cannot) allocate memory", text):
         return _memory(problem)
     if "not enough memory" in text or "out of memory" in text.lower():
         return _memory(problem)
-    if "std::bad_cast" in text:  # what DuckDB makes of a name that it cannot have as UTF-8
+    if "std::bad_cast" in text:  # DuckDB's message for a name that is not UTF-8
         return _name(problem)
     return None
 
 
 def _name(problem: BaseException) -> Failure | None:
-    """A name whose bytes are not UTF-8, which Python keeps as surrogates, where only UTF-8 can be written."""
+    """Explain a file name that is not UTF-8; Python keeps its bytes as surrogates, which cannot be encoded."""
     if isinstance(problem, UnicodeEncodeError) and "surrogates" not in problem.reason:
         return None
     return Failure("data", "the name of a file or folder has bytes that are not UTF-8; rename it.")
 
 
 def _imported(problem: ImportError) -> Failure | None:
-    """A library that could not be loaded for lack of memory."""
+    """Explain a library that could not be loaded for lack of memory."""
     lacking = re.search(r"failed to map segment|[Cc]annot allocate memory", str(problem))
     return _memory(problem) if lacking else None
 
 
 def _database(problem: Exception) -> Failure | None:
-    """DuckDB's errors, without importing it for verbs that do not use it."""
+    """Explain DuckDB's errors, without importing it for verbs that do not use it."""
     duckdb = sys.modules.get("duckdb")
     if duckdb is None or not isinstance(problem, duckdb.Error):
         return None
@@ -152,13 +152,13 @@ def _database(problem: Exception) -> Failure | None:
         return _system(OSError(number, os.strerror(number), path and path[1]))
     reason = str(problem).strip().splitlines()[0].rstrip(".")
     if isinstance(problem, duckdb.IOException):
-        return Failure("io", f"DuckDB could not read or write: {reason}; {_advice(None)}.")
+        return Failure("io", f"DuckDB could not read or write a file: {reason}; {_advice(None)}.")
     return Failure("data", f"DuckDB could not process the data: {reason}; check the file.")
 
 
-# The first entry that fits and gives a failure counts.
-EXPLAINED: tuple[tuple[type[BaseException], Callable[[Any], Failure | None]], ...] = (
-    (DgcfError, _of_ours),
+# The first entry that matches and returns a failure is used.
+EXPLANATIONS: tuple[tuple[type[BaseException], Callable[[Any], Failure | None]], ...] = (
+    (DgcfError, _dgcf_error),
     (KeyboardInterrupt, _interruption),
     (ResultNotWrittenError, _output),
     (MemoryError, _memory),
@@ -174,7 +174,7 @@ _stopped_by = "the keyboard"
 
 
 def stop_on_signals() -> None:
-    """Make SIGTERM and SIGHUP end a verb as Ctrl-C does; a signal that is ignored (``nohup``) stays ignored."""
+    """Make SIGTERM and SIGHUP stop a verb as Ctrl-C does; a signal that is ignored (``nohup``) stays ignored."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # not every system has both
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:

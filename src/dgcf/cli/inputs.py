@@ -1,8 +1,9 @@
-"""Arguments that several verbs share, and the loading of the datasets that they name."""
+"""Arguments and options that several verbs share, and the loading of the dataset or recommender that they name."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,11 +12,38 @@ from dgcf.data import Dataset, load
 from dgcf.data.prepare import Preparation
 from dgcf.data.readers import ReadOptions
 
+if TYPE_CHECKING:
+    from dgcf.recommend import Recommender
+
 DATA_HELP = "A known name (`dgcf data list`), a prepared folder, a folder with train/validation/test files, or a file."
+MODELS = "Model name (`dgcf models`)."
+PRESETS = "paper, official-code or plain"
+PRESET_HELP = f"Settings to start from: {PRESETS}."
+MAX_SEEDS = 10_000
+
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder of `dgcf train`.", show_default=False)]
+RunOrArtifact = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="A run folder of `dgcf train`, or a saved recommender.", show_default=False),
+]
+RunData = Annotated[str | None, typer.Option("--data", help="Dataset of the run, if its recorded source has moved.")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
+Mask = Annotated[str, typer.Option(help="Items to exclude from the ranking: train, or train+validation.")]
+CutOffs = Annotated[str, typer.Option("--k", help="Cut-offs, separated by commas.")]
+K = Annotated[int, typer.Option("-k", "--k", help="Number of results; all if there are fewer.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing file or folder.")]
 
 
 def read_dataset(source: str, preparation: Preparation | None = None, read: ReadOptions | None = None) -> Dataset:
     """Load the dataset that DATA names, with a progress bar."""
     with progress(f"reading {source}"):
         return load(source, preparation, read, notify=notify)
+
+
+def load_recommender(run: Path, data: str | None) -> Recommender:
+    """Load the recommender that RUN names, with a progress bar."""
+    from dgcf.recommend import load as load_run
+
+    with progress(f"loading {run}"):
+        return load_run(run, data=data, notify=notify)

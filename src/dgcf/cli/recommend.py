@@ -9,29 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table as RichTable
 
+from dgcf.cli.inputs import K, Overwrite, RunData, RunOrArtifact, load_recommender
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.errors import ConfigError
 
 if TYPE_CHECKING:
     from dgcf.recommend import Recommender, Table
 
-RUN_HELP = "A run folder of `dgcf train`, or a saved recommender."
-RunOrArtifact = Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP, show_default=False)]
-Data = Annotated[str | None, typer.Option(help="The run's dataset, where it is no longer found by the name it had.")]
-K = Annotated[int, typer.Option("-k", "--k", help="How many; where there are fewer, all of them.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
-
 
 def register(root: typer.Typer) -> None:
     root.command("recommend")(recommend)
-
-
-def opened(run: Path, data: str | None) -> Recommender:
-    """The recommender that RUN names."""
-    from dgcf.recommend import load
-
-    with progress(f"opening {run}"):
-        return load(run, data=data, notify=notify)
 
 
 def recommend(
@@ -50,7 +37,7 @@ def recommend(
     exclude: Annotated[list[str] | None, typer.Option(help="Never recommend this item; repeatable.")] = None,
     seen: Annotated[bool, typer.Option("--seen", help="Also recommend what the user has already.")] = False,
     why: Annotated[bool, typer.Option("--why", help="Give a reason with each recommendation.")] = False,
-    data: Data = None,
+    data: RunData = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -69,7 +56,7 @@ def recommend(
         raise ConfigError("--out goes with --all; for one person, use --json and the shell.")
     if user is None and not items:
         raise ConfigError("nobody was named; give --user ID, --items ITEM (repeatable), or --all with --out.")
-    rec = opened(run, data)
+    rec = load_recommender(run, data)
     if items:
         table = rec.recommend_for(items, k, user=user, exclude_seen=not seen, candidates=only, exclude=exclude)
     else:
@@ -135,7 +122,7 @@ def _everybody(
 
     if target is None:
         raise ConfigError("--all writes a file; name it with --out, such as --out recommendations.parquet.")
-    rec = opened(run, data)
+    rec = load_recommender(run, data)
     began = time.perf_counter()
     with progress(f"recommending to {rec.snapshot.n_users:,} users", rec.snapshot.n_users) as update:
         result = Batch(rec.snapshot, k, exclude_seen=not seen).write(target, overwrite=overwrite, update=update)

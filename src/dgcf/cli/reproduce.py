@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dgcf.cli.inputs import Device
 from dgcf.cli.terminal import AsJson, emit, notify, out
 from dgcf.errors import ConfigError, StoppedError
 from dgcf.experiments.reproduce import IDS
@@ -42,7 +43,7 @@ def reproduce(
         str | None,
         typer.Option(metavar="CELL", help="Only cells whose name has this in it (`*` is anything, `^` its beginning)."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     data_home: Annotated[
         Path | None, typer.Option(help="The folder of public datasets.", show_default="$DGCF_DATA_HOME")
     ] = None,

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dgcf.cli.recommend import Data, K, RunOrArtifact, draw, opened
+from dgcf.cli.inputs import K, RunData, RunOrArtifact, load_recommender
+from dgcf.cli.recommend import draw
 from dgcf.cli.terminal import AsJson, emit, notify, out
 from dgcf.errors import ConfigError
 
@@ -20,7 +21,7 @@ def similar(
     item: Annotated[str | None, typer.Option(help="An item, by id or title.", show_default=False)] = None,
     user: Annotated[str | None, typer.Option(help="A user, by id.", show_default=False)] = None,
     k: K = 10,
-    data: Data = None,
+    data: RunData = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the nearest neighbours of an item or of a user, by the cosine of their embeddings; for a model that weighs
@@ -30,7 +31,7 @@ def similar(
     """
     if (item is None) == (user is None):
         raise ConfigError("name one thing to compare with: --item ITEM or --user ID.")
-    rec = opened(run, data)
+    rec = load_recommender(run, data)
     side = "item" if item is not None else "user"
     table = rec.similar_items(item, k) if item is not None else rec.similar_users(user or "", k)
     vocabulary = rec.snapshot.vocabulary("item" if item is not None else "user")

@@ -1,4 +1,4 @@
-"""The standard streams of a process: they may be closed, full, or lose their reader, and the work goes on."""
+"""Standard streams that may be closed, full or without a reader; the work continues."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ READER_GONE = (errno.EPIPE, errno.ECONNRESET)
 
 
 class ResultNotWrittenError(OSError):
-    """Standard output did not take the result."""
+    """The result could not be written to stdout."""
 
 
-class Outlet(io.FileIO):
-    """A descriptor to write to; what nobody can read any more is dropped, and so is all after a failure.
+class DescriptorWriter(io.FileIO):
+    """A file descriptor that drops what is written after its reader has closed.
 
-    Where ``forgiving``, every failure is one of these: remarks on stderr are no reason to stop.
+    With ``forgiving``, every failure is treated so: a remark on stderr that cannot be written must not stop the work.
     """
 
     def __init__(self, descriptor: int, *, forgiving: bool) -> None:
@@ -39,28 +39,28 @@ class Outlet(io.FileIO):
 
 
 def secure_streams() -> None:
-    """Replace stdout and stderr by streams that outlive their readers; a closed one leads nowhere."""
+    """Replace stdout and stderr by streams that outlive their readers; a closed one becomes the null device."""
     _open_closed()
     sys.stdout = _stream(1, sys.stdout, forgiving=False)
     sys.stderr = _stream(2, sys.stderr, forgiving=True)
 
 
 def _open_closed() -> None:
-    """Occupy the closed ones of descriptors 0 to 2, or a file opened later would take their place and their text."""
+    """Open the null device for each closed descriptor of 0 to 2; otherwise a file opened later would get its number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # opens the lowest free number, which is this one
 
 
 def _stream(descriptor: int, old: TextIO | None, *, forgiving: bool) -> TextIO:
     if old is not None:
         with contextlib.suppress(OSError, ValueError):
             old.flush()
-    # Ids are any text: a terminal that cannot show a letter is no reason to fail.
+    # Ids are any text: a letter that the terminal cannot show must not be an error.
     return io.TextIOWrapper(
-        io.BufferedWriter(Outlet(descriptor, forgiving=forgiving)),
+        io.BufferedWriter(DescriptorWriter(descriptor, forgiving=forgiving)),
         encoding=getattr(old, "encoding", "utf-8"),
         errors="backslashreplace",
         line_buffering=forgiving or os.isatty(descriptor),

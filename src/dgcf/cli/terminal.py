@@ -1,4 +1,4 @@
-"""How every verb speaks: results on stdout, everything else on stderr, one sentence for what went wrong."""
+"""The terminal: print results on stdout, and remarks, progress and errors on stderr."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from rich.segment import Segment
 from rich.text import Text
 from typer.core import TyperGroup
 
-from dgcf.cli.failures import INTERRUPTED, WRONG_CALL, Failure, failure_of, stop_on_signals
+from dgcf.cli.failures import INTERRUPTED, WRONG_USAGE, Failure, failure_of, stop_on_signals
 from dgcf.cli.streams import ResultNotWrittenError, secure_streams
 from dgcf.text import printable, printable_json, printable_line
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
 
 
 class PlainConsole(Console):
-    """A console on which text is text: square brackets and ``:names:`` mean nothing, control characters are shown."""
+    """A console without markup, that shows control characters as escapes."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
@@ -46,11 +46,12 @@ err = PlainConsole(stderr=True)
 
 
 def notify(message: str) -> None:
-    """A remark to the person at the keyboard; never part of the result."""
+    """Print a remark on stderr."""
     err.print(printable_line(message), soft_wrap=True)
 
 
 def warn(message: str) -> None:
+    """Print a warning on stderr."""
     _label("warning:", "yellow", message)
 
 
@@ -59,7 +60,7 @@ def _label(word: str, colour: str, message: str) -> None:
 
 
 def emit(result: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
-    """Print a result: the whole of it as JSON, or as ``show`` draws it for a person."""
+    """Print a result on stdout, as JSON or by calling ``show``."""
     if as_json:
         _print_json(result)
     else:
@@ -67,7 +68,7 @@ def emit(result: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> 
 
 
 def _print_json(result: Mapping[str, Any]) -> None:
-    """One line of JSON that means exactly what is in ``result``, whatever the encoding of stdout."""
+    """Print one line of JSON, with escapes if stdout is not UTF-8."""
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     text = json.dumps(_finite(result), ensure_ascii=not unicode, allow_nan=False)
     sys.stdout.write(printable_json(text) + "\n")
@@ -75,7 +76,7 @@ def _print_json(result: Mapping[str, Any]) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity; they become null."""
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, Mapping):
         return {str(key): _finite(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -129,20 +130,20 @@ def progress(description: str, total: float | None = None) -> Iterator[Callable[
 
 
 class Verbs(TyperGroup):
-    """The group of all verbs: whatever one raises becomes a sentence and an exit code."""
+    """The group of all verbs, which reports what a verb raises."""
 
     def invoke(self, ctx: Any) -> Any:
-        given = [*ctx._protected_args, *ctx.args]
+        arguments = [*ctx._protected_args, *ctx.args]
         try:
             return super().invoke(ctx)
         except typer.Exit:
             raise
         except (Exception, KeyboardInterrupt) as problem:
-            raise typer.Exit(report(problem, self, given)) from None
+            raise typer.Exit(report(problem, self, arguments)) from None
 
 
 def run(app: typer.Typer) -> None:
-    """Run the command line; whatever the user can mend is one sentence and a non-zero exit, never a traceback."""
+    """Run the command line and exit; an error of the user is one sentence and a non-zero code, not a traceback."""
     secure_streams()
     stop_on_signals()
     show_warnings()
@@ -150,24 +151,24 @@ def run(app: typer.Typer) -> None:
     try:
         code = command.main(standalone_mode=False)
         sys.stdout.flush()
-    except (Exception, KeyboardInterrupt) as problem:  # before the verb began, or after its end
+    except (Exception, KeyboardInterrupt) as problem:  # before or after the verb
         code = report(problem, command, sys.argv[1:])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the outcome is known: a late Ctrl-C changes nothing
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late Ctrl-C must not change the exit code
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def show_warnings() -> None:
-    """Print what Python's warnings say as one line, without the place in the code."""
-    warnings.showwarning = lambda message, *place, **more: warn(str(message))
+    """Print Python's warnings as one line, without the position in the code."""
+    warnings.showwarning = lambda message, *position, **options: warn(str(message))
 
 
-def report(problem: BaseException, command: Any, given: Sequence[str]) -> int:
-    """Say what went wrong, in one sentence, and with ``--json`` as an object on stdout too; return the exit code."""
+def report(problem: BaseException, command: Any, arguments: Sequence[str]) -> int:
+    """Print an error as one sentence, with ``--json`` also as an object on stdout, and return the exit code."""
     name = type(problem).__name__
     if name == "NoArgsIsHelpError":
         typer.echo(problem.ctx.get_help(), err=True)  # type: ignore[attr-defined]
-        return WRONG_CALL
-    failure = failure_of(problem, lambda: _called(command, given))
+        return WRONG_USAGE
+    failure = failure_of(problem, lambda: _command_path(command, arguments))
     if failure is None or os.environ.get("DGCF_DEBUG"):
         err.print("".join(traceback.format_exception(problem)).rstrip(), soft_wrap=True)
     if failure is None:
@@ -176,18 +177,18 @@ def report(problem: BaseException, command: Any, given: Sequence[str]) -> int:
         notify(failure.message)
     else:
         _label("error:", "red", failure.message)
-    if "--json" in given and not isinstance(problem, ResultNotWrittenError):
+    if "--json" in arguments and not isinstance(problem, ResultNotWrittenError):
         with contextlib.suppress(OSError):
             _print_json(failure.to_dict())
     return failure.code
 
 
-def _called(command: Any, given: Sequence[str]) -> str:
-    """The verb that was called, for a refusal that does not say: the words that name a command."""
+def _command_path(command: Any, arguments: Sequence[str]) -> str:
+    """Return the arguments that name a command, such as ``dgcf data prepare``."""
     path = "dgcf"
-    for word in given:
-        command = getattr(command, "commands", {}).get(word)
+    for argument in arguments:
+        command = getattr(command, "commands", {}).get(argument)
         if command is None:
             break
-        path += f" {word}"
+        path += f" {argument}"
     return path

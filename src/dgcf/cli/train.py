@@ -1,4 +1,4 @@
-"""``dgcf train``: train a model on a dataset, in a run folder from which it can always go on."""
+"""``dgcf train``: train a model on a dataset, in a run folder that can be resumed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dgcf.cli.inputs import read_dataset
+from dgcf.cli.inputs import MAX_SEEDS, MODELS, PRESET_HELP, Device, Mask, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings, read_toml
 from dgcf.data import Dataset
@@ -19,10 +19,6 @@ from dgcf.errors import ConfigError
 if TYPE_CHECKING:
     from dgcf.experiments.train import Options
 
-MODELS = "One that `dgcf models` lists."
-PRESETS = "paper, official-code or plain"
-MAX_SEEDS = 10_000
-
 
 def register(root: typer.Typer) -> None:
     root.command("train")(train_model)
@@ -31,43 +27,45 @@ def register(root: typer.Typer) -> None:
 def train_model(
     data: Annotated[
         str | None,
-        typer.Argument(metavar="DATA", help="A known name, a folder or a file; with --resume, the run's own."),
+        typer.Argument(metavar="DATA", help="A known name, a folder or a file; optional with --resume."),
     ] = None,
     model: Annotated[str | None, typer.Option(help=MODELS, show_default="dgcf")] = None,
-    preset: Annotated[str | None, typer.Option(help=PRESETS, show_default="paper")] = None,
+    preset: Annotated[str | None, typer.Option(help=PRESET_HELP, show_default="paper")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A setting over the preset, of those that dgcf models MODEL lists; repeatable.",
+            help="Override a setting of the preset (`dgcf models MODEL` lists them); repeatable.",
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A TOML file of settings, such as best.toml of `dgcf tune`; --set goes over it.")
+        Path | None, typer.Option(help="TOML file of settings, such as best.toml of `dgcf tune`; --set overrides it.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="What all random draws come from.", show_default="0")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, max=MAX_SEEDS, help="Train that many runs, with seeds from --seed on.")
+        int, typer.Option(min=1, max=MAX_SEEDS, help="Number of runs, with consecutive seeds from --seed.")
     ] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    mask: Annotated[str, typer.Option(help="Items hidden in the test ranking: train, or train+validation.")] = "train",
+    device: Device = "auto",
+    mask: Mask = "train",
     folder: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The run folder; with --seeds, of its seed-N.", show_default="runs/…"),
+        typer.Option("--out", "-o", help="Run folder; with --seeds, the parent of seed-N.", show_default="runs/…"),
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.", show_default=False)] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume this run folder.", show_default=False)] = None,
     track: Annotated[
-        list[str] | None, typer.Option(help="Also tell tensorboard or mlflow how it goes; repeatable.")
+        list[str] | None, typer.Option(help="Also log metrics to tensorboard or mlflow; repeatable.")
     ] = None,
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between two checkpoints.")] = 10.0,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model; the epoch that is best on the validation split is kept and measured on the test split.
+    """Train a model, keep the epoch that is best on the validation split, and measure it on the test split.
 
-    Ctrl-C saves and stops; `--resume` goes on to the same result, to the bit, as if nothing had happened.
+    Ctrl-C saves and stops; `--resume` continues to the same result, to the bit, as without the interruption.
 
     Example: `dgcf train deoscirec/ml-100k --model dgcf --set layers=2`
+
+    Example: `dgcf train --resume runs/deoscirec-ml-100k-dgcf-seed0`
     """
     from dgcf.cli.views import train as view  # here, because torch takes seconds to import
     from dgcf.cli.views.progress import training_progress

@@ -1,4 +1,4 @@
-"""``dgcf tune``: search for better settings on the validation split, in a study folder from which it can go on."""
+"""``dgcf tune``: search for better settings on the validation split, in a study folder that can be resumed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dgcf.cli.inputs import MODELS, PRESET_HELP, Data, Device
 from dgcf.cli.terminal import AsJson, emit
-from dgcf.cli.train import MODELS, PRESETS
 from dgcf.config import parse_settings
 
 
@@ -17,35 +17,35 @@ def register(root: typer.Typer) -> None:
 
 
 def tune_model(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A known name, a folder or a file.", show_default=False)],
+    data: Data,
     model: Annotated[str, typer.Option(help=MODELS)] = "dgcf",
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Finished trials in all, over all sittings.", show_default="30")
+        int | None, typer.Option(min=1, help="Total number of finished trials of the study.", show_default="30")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Begin no trial after so many minutes.", show_default=False)
+        float | None, typer.Option(min=0, help="Start no trial after this many minutes.", show_default=False)
     ] = None,
-    preset: Annotated[str, typer.Option(help=f"Where the search starts: {PRESETS}.")] = "paper",
+    preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "paper",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fix a setting; repeatable.")
     ] = None,
     search: Annotated[
         list[str] | None,
-        typer.Option(metavar="SPACE", help="Another space: key=low:high, key=low:high:log or key=a,b,c; repeatable."),
+        typer.Option(metavar="SPACE", help="Search space: key=low:high, key=low:high:log or key=a,b,c; repeatable."),
     ] = None,
-    metric: Annotated[str | None, typer.Option(help="What trials are compared by.", show_default="recall@20")] = None,
-    seed: Annotated[int, typer.Option(help="What the search and every training draw from.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that share the trials.")] = 1,
+    metric: Annotated[str | None, typer.Option(help="Validation metric to maximise.", show_default="recall@20")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the search and of every training.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Number of processes.")] = 1,
     folder: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The study folder.", show_default="tune/DATASET-MODEL")
+        Path | None, typer.Option("--out", "-o", help="Study folder.", show_default="tune/DATASET-MODEL")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Search for better settings; trials are compared on the validation split, and the test split is never read.
+    """Search for better settings by the validation split; the test split is never read.
 
-    The same command again goes on with the study; started twice at once, the two share its trials. The first trial is
-    the preset itself. The study folder holds best.toml, which `dgcf train --config` takes.
+    The same command resumes the study; started several times at once, the processes share its trials. The first trial
+    is the preset. The best settings are written to best.toml in the study folder, for `dgcf train --config`.
 
     Example: `dgcf tune deoscirec/ml-100k --model lightgcn --trials 30 --set dim=64 --search l2=1e-6:1e-2:log`
     """
