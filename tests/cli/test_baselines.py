@@ -87,5 +87,5 @@ def test_what_ials_cannot_solve_is_refused_in_one_sentence_and_leaves_nothing(da
     words = ["train", data, "--model", "ials", "--set", "alpha=1e9", "--set", "regularization=1e-9"]
     done = CliRunner().invoke(application(), [*map(str, words), "--out", str(tmp_path / "run")])
     assert done.exit_code != 0
-    assert "iALS found no solution in float32; raise regularization or lower alpha" in done.stderr
+    assert "iALS has no solution in float32; raise regularization or lower alpha" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -48,7 +48,7 @@ def test_one_model_is_shown_with_its_settings_and_those_of_the_loop(told: Callab
     shown = told("dgcf")
     for name in (*CATALOG["dgcf"].keys, *(field.name for field in fields(TrainConfig))):
         assert f" {name} " in shown
-    assert "Whether a node keeps its own row: the `I` of `L + Lc + I`." in shown
+    assert "Add the identity I to the propagation matrix, as in `L + Lc + I`." in shown
     assert "0.0001 … 0.01 (log)" in shown
     assert "learning_rate" not in told("popularity")
     assert json.loads(told("popularity", "--json"))["training"] == []

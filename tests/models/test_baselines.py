@@ -163,7 +163,7 @@ def test_ease_refuses_two_million_items_before_it_touches_memory() -> None:
 
 def test_an_l2_that_leaves_items_indistinguishable_is_refused() -> None:
     twins = Pairs.from_indices(np.array([0, 0]), np.array([0, 1]), 1, 2)
-    with pytest.raises(ConfigError, match=r"l2 is 1e-300, so small that .* raise it with --set l2"):
+    with pytest.raises(ConfigError, match=r"l2 is 1e-300, too small for .* raise it with --set l2"):
         solved("ease", twins, l2=1e-300)
     with pytest.raises(ConfigError, match="l2 is 0"):
         EASEConfig(l2=0)

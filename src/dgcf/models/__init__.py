@@ -1,4 +1,4 @@
-"""The models room: a graph, or pairs alone, become a ranking; no optimiser, loss or sampler lives here."""
+"""The models: from a graph, or from training pairs alone, to a ranking."""
 
 from dgcf.models.base import DropSchedule, GraphModel, Model, SolvedModel
 from dgcf.models.catalog import CATALOG, Entry, entry

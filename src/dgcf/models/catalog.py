@@ -1,4 +1,4 @@
-"""The models by name: what is built, with which settings. A variant is a line here, never a copied function."""
+"""The catalogue of models by name. A variant of a model is a line here with other settings."""
 
 from __future__ import annotations
 
@@ -71,37 +71,42 @@ class Entry:
 
 
 CATALOG: Mapping[str, Entry] = {
-    found.name: found
-    for found in (
-        Entry("dgcf", DGCF, DGCFConfig(), "cross-hop propagation and a gate per node and layer"),
+    model.name: model
+    for model in (
+        Entry("dgcf", DGCF, DGCFConfig(), "cross-hop propagation and a gate for each node and layer"),
         Entry("dgcf-chp", DGCF, DGCFConfig(gates="none"), "DGCF without gates"),
         Entry("dgcf-la", DGCF, DGCFConfig(cross="none"), "DGCF without cross-hop propagation"),
-        Entry("dgcf-sl", DGCF, DGCFConfig(gates="shared"), "DGCF with one gate per node for all layers"),
-        Entry("lightgcn", LightGCN, LightGCNConfig(), "propagation over the user–item graph alone"),
-        Entry("bpr-mf", MatrixFactorisation, MatrixFactorisationConfig(), "matrix factorisation, no graph"),
-        Entry("gcn", GCN, GCNConfig(), "graph convolutions with weights and loops, the last layer alone"),
+        Entry("dgcf-sl", DGCF, DGCFConfig(gates="shared"), "DGCF with gates shared by all layers"),
+        Entry("lightgcn", LightGCN, LightGCNConfig(), "linear propagation over the user–item graph"),
+        Entry("bpr-mf", MatrixFactorisation, MatrixFactorisationConfig(), "matrix factorisation without a graph"),
+        Entry("gcn", GCN, GCNConfig(), "graph convolutions with weights and self-loops; ranks by the last layer"),
         Entry(
             "gcn-jk",
             GCN,
             GCNConfig(readout="concat", message_dropout=0.3),
-            "GCN with jumping knowledge: its layers side by side",
+            "GCN with jumping knowledge: ranks by all layers concatenated",
         ),
-        Entry("gc-mc", GCMC, GCMCConfig(), "a graph convolution and a dense layer for each hop"),
-        Entry("ngcf", NGCF, NGCFConfig(), "messages that also say what a node and its neighbour have in common"),
-        Entry("sgc", SGC, SGCConfig(), "simplified GCN: powers of the graph and one weight matrix"),
-        Entry("spectralcf", SpectralCF, SpectralCFConfig(), "filters on the graph's frequencies, layers side by side"),
-        Entry("sage", SAGE, SAGEConfig(), "a node and the mean of a few sampled neighbours in every layer"),
-        Entry("ease", EASE, EASEConfig(), "a linear regression from items to items, in closed form"),
-        Entry("ials", IALS, IALSConfig(), "matrix factorisation by least squares on all pairs, by `implicit`"),
-        Entry("item-knn", ItemKNN, ItemKNNConfig(), "the nearest items to those that a user has"),
-        Entry("popularity", Popularity, PopularityConfig(), "what most users have, the same for everybody"),
-        Entry("random", RandomOrder, RandomOrderConfig(), "a random order for every user"),
+        Entry("gc-mc", GCMC, GCMCConfig(), "a graph convolution and a dense layer per propagation layer"),
+        Entry(
+            "ngcf",
+            NGCF,
+            NGCFConfig(),
+            "graph convolutions with products of a node and its neighbours",
+        ),
+        Entry("sgc", SGC, SGCConfig(), "simplified GCN: a power of the graph and one weight matrix"),
+        Entry("spectralcf", SpectralCF, SpectralCFConfig(), "spectral filters of the graph; layers concatenated"),
+        Entry("sage", SAGE, SAGEConfig(), "GraphSAGE: a node and the mean of sampled neighbours in every layer"),
+        Entry("ease", EASE, EASEConfig(), "linear regression between items, in closed form"),
+        Entry("ials", IALS, IALSConfig(), "matrix factorisation by alternating least squares, solved by `implicit`"),
+        Entry("item-knn", ItemKNN, ItemKNNConfig(), "nearest neighbours of the user's items"),
+        Entry("popularity", Popularity, PopularityConfig(), "the most popular items, the same for every user"),
+        Entry("random", RandomOrder, RandomOrderConfig(), "a random order of the items for each user"),
     )
 }
 
 
 def entry(name: str) -> Entry:
-    """The catalogue's entry of that name."""
+    """Return the model called ``name``; raise ``ConfigError`` with the nearest name if there is none."""
     try:
         return CATALOG[name]
     except KeyError:

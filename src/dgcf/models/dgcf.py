@@ -1,4 +1,4 @@
-"""DGCF: cross-hop propagation and locality-adaptive gates; its ablations are settings of this one class."""
+"""DGCF: cross-hop propagation and locality-adaptive gates. Its ablations are settings of the same class."""
 
 from __future__ import annotations
 
@@ -19,29 +19,28 @@ Gates = Literal["per-layer", "shared", "none"]
 
 @dataclass(frozen=True)
 class DGCFConfig(LayeredConfig):
-    """What shapes a DGCF."""
+    """Settings of DGCF."""
 
     readout: Readout = "mean"
-    """What is ranked: the ``mean`` of all layers, or the ``last`` one alone (the paper's oscillation studies)."""
+    """Ranked embeddings: the ``mean`` of all layers, or the ``last`` layer (the paper's oscillation studies)."""
     gates: Gates = "per-layer"
-    """Locality gates: one vector per layer, one ``shared`` by all (DGCF-sl), or ``none`` (DGCF-chp)."""
+    """Locality gates: one vector ``per-layer``, one ``shared`` by all layers (DGCF-sl), or ``none`` (DGCF-chp)."""
     cross: Cross = "filtered"
-    """Cross-hop term: entries of Lc above ε, all of Lc without building it (``matrix-free``), or ``none`` (DGCF-la)."""
+    """Cross-hop term: entries of Lc above ε (``filtered``), all of Lc (``matrix-free``), or ``none`` (DGCF-la)."""
     epsilon: Epsilon = "auto"
-    """The filter's threshold; ``auto`` takes the one that gives as many cross-hop edges as direct ones."""
+    """Threshold ε of the filter; ``auto`` keeps about as many cross-hop edges as there are direct ones."""
     cross_below_one: bool = False
-    """Whether the filter also drops entries of 1, as the authors' code does."""
+    """Also drop entries of Lc equal to 1, as the authors' code does."""
     self_loop: bool = True
-    """Whether a node keeps its own row: the ``I`` of ``L + Lc + I``."""
+    """Add the identity I to the propagation matrix, as in ``L + Lc + I``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_of("readout", self.readout, READOUTS)
         require_one_of("gates", self.gates, ("per-layer", "shared", "none"))
-        self.spec()  # which checks the graph's own settings
+        self.spec()  # checks the settings of the graph
 
     def spec(self) -> PropagationSpec:
-        """The operator that this model propagates with."""
         return PropagationSpec(
             cross=self.cross,
             epsilon=self.epsilon,
@@ -55,9 +54,9 @@ class DGCF(GraphModel):
 
     ``E⁽ˡ⁾ = (L + Lc + I) (α⁽ˡ⁾ ⊙ E⁽ˡ⁻¹⁾)``, ``α⁽ˡ⁾ = σ(w⁽ˡ⁾)``, read out as ``mean(E⁽⁰⁾ … E⁽ᴸ⁾)``.
 
-    Shapes: E (N, dim), w (layers, N). L is the normalised user–item graph, Lc its filtered two-hop graph; both, and
-    the ``I``, come with the propagation that is passed in. With identity gates on a graph without cross-hop and self
-    term this is LightGCN, bit for bit.
+    Shapes: E (N, dim), w (layers, N). L is the normalised user–item graph and Lc its filtered two-hop graph; the
+    propagation passed to ``forward`` is their sum with I. Without gates, cross-hop term and I the model is LightGCN,
+    bit for bit.
     """
 
     config: DGCFConfig

@@ -1,4 +1,4 @@
-"""EASE: a linear regression from the items that a user has to each item, solved in closed form."""
+"""EASE: linear regression of each item on the other items of a user, in closed form."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from dgcf.ranking.rankings import ItemWeights
 from dgcf.ranking.user_rules import ItemSums
 from dgcf.ranking.weights import DenseWeights
 
-_BLOCK = 1 << 23  # numbers of a matrix that are worked on at once: 64 MB
+_BLOCK = 1 << 23  # entries of a matrix in one block: 64 MB
 
 
 @dataclass(frozen=True)
 class EASEConfig(ModelConfig):
-    """What shapes an EASE."""
+    """Settings of EASE."""
 
     l2: float = tunable(500.0, Between(10.0, 10_000.0, log=True))
-    """λ: how much large weights cost, counted in users; 500 is the original's for ML-20M."""
+    """L2 regularisation λ of the weights, in units of users; the original uses 500 for ML-20M."""
 
     def __post_init__(self) -> None:
         require_range("l2", self.l2, 0, 1e12, open_low=True)
 
     @property
     def memory_advice(self) -> str:
-        return "leave out rare items when the data is prepared, or train item-knn, which keeps a few neighbours of each"
+        return "filter rare items when preparing the data, or train item-knn, which keeps a few neighbours of each item"
 
     def memory(self, n_users: int, n_items: int, n_pairs: int) -> int:
-        """The Gram matrix in float64, which becomes its own inverse, and the weights in float32."""
+        """Return the bytes of the Gram matrix in float64, inverted in place, and of the weights in float32."""
         return (8 + 4) * n_items**2
 
 
@@ -45,7 +45,7 @@ class EASE(SolvedModel):
 
     ``B = argmin ‖X − X B‖² + λ‖B‖²`` with ``diag(B) = 0``, X (n_users, n_items) the binary training pairs, has the
     closed form ``B = I − P · diag(1 / diag P)``, ``P = (XᵀX + λ I)⁻¹``. ``s(u, i) = Σ_j B[j, i]`` over u's items j.
-    Solved in float64 by Cholesky's decomposition, kept in float32. Shapes: B (n_items, n_items).
+    Solved in float64 by Cholesky decomposition, stored in float32. Shapes: B (n_items, n_items).
     """
 
     seeded = False
@@ -71,21 +71,21 @@ class EASE(SolvedModel):
         return ItemSums()
 
     def _inverse(self, gram: NDArray[np.float64]) -> Tensor:
-        """``(G + λ I)⁻¹`` by Cholesky, written over G."""
+        """Return ``(G + λ I)⁻¹`` by Cholesky decomposition; overwrites G."""
         gram.flat[:: len(gram) + 1] += self.config.l2
-        # G is symmetric: transposed it is the same matrix, in the order that LAPACK works on in place. Torch's, because
-        # the one in SciPy's wheels (OpenBLAS, several threads) dies of a segmentation fault from 20,000 items on.
+        # G is symmetric, so its transpose is the same matrix in LAPACK's column order, which allows work in place.
+        # Torch's LAPACK, because that of SciPy's wheels (OpenBLAS, several threads) crashes from 20,000 items on.
         matrix, failed = torch.from_numpy(gram).T, torch.zeros((), dtype=torch.int32)
         torch.linalg.cholesky_ex(matrix, out=(matrix, failed))
         if failed:
             raise ConfigError(
-                f"l2 is {self.config.l2:g}, so small that the items cannot be told apart; raise it with --set l2=…"
+                f"l2 is {self.config.l2:g}, too small for a numerically regular matrix; raise it with --set l2=…"
             )
         return torch.cholesky_inverse(matrix, out=matrix)
 
 
 def gram_matrix(pairs: Pairs) -> NDArray[np.float64]:
-    """``XᵀX`` (n_items, n_items): how many users two items share; made row block by row block."""
+    """Return ``XᵀX`` (n_items, n_items), the number of users that two items share, computed in row blocks."""
     X = pairs.to_scipy()
     Xt = X.T.tocsr()
     gram = np.empty((pairs.n_items, pairs.n_items))
@@ -95,6 +95,6 @@ def gram_matrix(pairs: Pairs) -> NDArray[np.float64]:
 
 
 def _blocks(n: int) -> list[slice]:
-    """The rows of an (n, n) matrix, in slices of bounded size."""
+    """Return the rows of an (n, n) matrix in slices of bounded size."""
     step = max(1, _BLOCK // max(n, 1))
     return [slice(start, start + step) for start in range(0, n, step)]

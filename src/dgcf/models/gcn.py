@@ -1,4 +1,4 @@
-"""GCN: a weight matrix and a non-linearity in every layer; with another read-out it is GCN with jumping knowledge."""
+"""GCN: a weight matrix and a non-linearity in every layer, with or without jumping knowledge."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from torch import Tensor
 
 from dgcf.graph import PropagationSpec
 from dgcf.graph.spec import RENORMALISED
-from dgcf.models.weighted import Thin, WeightedConfig, WeightedModel
+from dgcf.models.weighted import Dropout, WeightedConfig, WeightedModel
 
 
 @dataclass(frozen=True)
 class GCNConfig(WeightedConfig):
-    """What shapes a GCN."""
+    """Settings of GCN."""
 
     activate_last: bool = True
-    """Whether σ is applied in the last layer too."""
+    """Apply the activation in the last layer, too."""
 
     def spec(self) -> PropagationSpec:
-        """The operator that this model propagates with: the user–item graph with loops, normalised."""
         return RENORMALISED
 
 
@@ -29,7 +28,7 @@ class GCN(WeightedModel):
     ``E⁽ˡ⁾ = σ(Â E⁽ˡ⁻¹⁾ W⁽ˡ⁾ + b⁽ˡ⁾)``, ``Â = (D+I)^-½ (A+I) (D+I)^-½``, read out as ``E⁽ᴸ⁾``;
     with jumping knowledge (Xu et al., ICML 2018) as ``E⁽⁰⁾ ‖ … ‖ E⁽ᴸ⁾``.
 
-    Shapes: E (N, dim), W (dim, dim), b (dim). Message dropout thins each E⁽ˡ⁾, l ≥ 1, where it is made.
+    Shapes: E (N, dim), W (dim, dim), b (dim). Message dropout applies to each E⁽ˡ⁾, l ≥ 1.
     """
 
     config: GCNConfig
@@ -38,9 +37,9 @@ class GCN(WeightedModel):
         super().__init__(n_users, n_items, config, seed)
         self.weights = self.dense("gcn", seed)
 
-    def layer(self, number: int, own: Tensor, received: Tensor, thin: Thin) -> tuple[Tensor, Tensor]:
+    def layer(self, number: int, own: Tensor, received: Tensor, dropout: Dropout) -> tuple[Tensor, Tensor]:
         x = self.weights[number](received)
         if self.config.activate_last or not self.is_last(number):
             x = self.activate(x)
-        x = thin(x)
+        x = dropout(x)
         return x, x

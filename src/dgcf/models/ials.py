@@ -1,4 +1,4 @@
-"""iALS: matrix factorisation by alternating least squares on all pairs, the seen ones with more weight."""
+"""iALS: matrix factorisation by alternating least squares on all pairs, with more weight on training pairs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dgcf.models.config import MAX_DIM, ModelConfig
 from dgcf.random import uniform
 from dgcf.ranking.user_rules import LeastSquares
 
-_START = 0.01
+_START_SCALE = 0.01
 
 
 @dataclass(frozen=True)
 class IALSConfig(ModelConfig):
-    """What shapes an iALS; the names are those of the ``implicit`` package."""
+    """Settings of iALS, named as in the ``implicit`` package."""
 
     factors: int = tunable(64, OneOf((32, 64, 128, 256)))
     """Width of the embeddings."""
     regularization: float = tunable(50.0, Between(1e-3, 1e3, log=True))
-    """λ: how much long rows cost."""
+    """L2 regularisation λ of the embeddings."""
     alpha: float = tunable(10.0, Between(1.0, 100.0, log=True))
-    """Confidence of a training pair; that of any other pair is 1. (Hu, Koren and Volinsky write 1 + α.)"""
+    """Confidence α of a training pair; any other pair has 1. (Hu, Koren and Volinsky write 1 + α.)"""
     iterations: int = tunable(15, Between(5, 50))
-    """How often users and items are solved for in turn."""
+    """Number of alternations between solving for users and for items."""
 
     def __post_init__(self) -> None:
         require_range("factors", self.factors, 1, MAX_DIM)
@@ -43,8 +43,8 @@ class IALS(SolvedEmbeddings):
     """Implicit alternating least squares (Hu, Koren and Volinsky, ICDM 2008), solved by ``implicit``.
 
     Minimises ``Σ_ui c_ui (p_ui − ⟨x_u, y_i⟩)² + λ (Σ‖x_u‖² + Σ‖y_i‖²)`` over all users and items, with p = 1 and
-    c = α for a training pair, p = 0 and c = 1 for any other. At the end the users are solved for once more, exactly:
-    ``x_u = (YᵀY + (α − 1) Σ_j y_j y_jᵀ + λ I)⁻¹ α Σ_j y_j`` over u's items j, which is also how a new user is folded
+    c = α for a training pair, p = 0 and c = 1 for any other. At the end users are solved exactly once more:
+    ``x_u = (YᵀY + (α − 1) Σ_j y_j y_jᵀ + λ I)⁻¹ α Σ_j y_j`` over u's items j, the rule by which a new user is folded
     in. Shapes: x (n_users, factors), y (n_items, factors).
     """
 
@@ -62,8 +62,8 @@ class IALS(SolvedEmbeddings):
             raise ConfigError(
                 "model ials needs the package implicit; install it with: pip install 'dgcf[ials]'."
             ) from None
-        # One thread for BLAS, as the package asks for: it shares the rows among threads of its own, each row on its
-        # own, so that the bits do not depend on their number.
+        # One BLAS thread, as the package recommends: it distributes rows over its own threads, one row at a time, so
+        # the result does not depend on their number.
         with threadpool_limits(1, "blas"):
             solver = AlternatingLeastSquares(**asdict(self.config))
             solver.user_factors, solver.item_factors = self._start("users", seed), self._start("items", seed)
@@ -72,7 +72,7 @@ class IALS(SolvedEmbeddings):
                 users = solver.recalculate_user(np.arange(pairs.n_users), pairs.to_scipy())
             except (ModelFitError, ValueError) as problem:  # not finite, or a matrix that Cholesky cannot take
                 raise ConfigError(
-                    "iALS found no solution in float32; raise regularization or lower alpha with --set."
+                    "iALS has no solution in float32; raise regularization or lower alpha with --set."
                 ) from problem
         self.users.copy_(torch.from_numpy(users))
         self.items.copy_(torch.from_numpy(solver.item_factors))
@@ -82,7 +82,7 @@ class IALS(SolvedEmbeddings):
         return LeastSquares(self.config.alpha, self.config.regularization)
 
     def _start(self, name: str, seed: int) -> NDArray[np.float32]:
-        """Small positive rows, as the package would draw them, from our own stream."""
+        """Return small positive embeddings, distributed as the package's own, from a stream of ``seed``."""
         shape = self.get_buffer(name).shape
-        drawn = uniform(seed, f"init/ials.{name}", shape.numel()) * _START
-        return drawn.astype(np.float32).reshape(shape)
+        values = uniform(seed, f"init/ials.{name}", shape.numel()) * _START_SCALE
+        return values.astype(np.float32).reshape(shape)

@@ -1,4 +1,4 @@
-"""Item-kNN: an item is recommended for the nearest of the items that a user has; the classic of the shops."""
+"""Item-kNN: items similar to those of the user."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from dgcf.ranking.rankings import ItemWeights
 from dgcf.ranking.user_rules import ItemSums
 from dgcf.ranking.weights import SparseWeights
 
-_BLOCK_WORK = 1 << 22  # multiply-adds of one block of rows, whose product has at most as many entries
-_CLASS_WORK = 1 << 27  # what a user with very many items must save to be worth the search by classes
+_BLOCK_WORK = 1 << 22  # multiply-adds of one block of rows; its product has at most as many entries
+_CLASS_WORK = 1 << 27  # multiply-adds that a user with very many items must cause to be treated as a hub
 MAX_NEIGHBOURS = 100_000
 Indices = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class ItemKNNConfig(ModelConfig):
-    """What shapes an item-kNN."""
+    """Settings of item-kNN."""
 
     neighbours: int = tunable(100, Between(10, 1000, log=True))
-    """k: how many items are kept as neighbours of each."""
+    """Number k of neighbours kept per item."""
     shrinkage: float = tunable(10.0, Between(0.1, 1000.0, log=True))
-    """h: pulls the likeness of items that few users have towards zero."""
+    """Shrinkage h, which lowers the similarity of items with few users."""
 
     def __post_init__(self) -> None:
         require_range("neighbours", self.neighbours, 1, MAX_NEIGHBOURS)
@@ -41,10 +41,10 @@ class ItemKNNConfig(ModelConfig):
 
     @property
     def memory_advice(self) -> str:
-        return "keep fewer with --set neighbours=…"
+        return "keep fewer neighbours with --set neighbours=…"
 
     def memory(self, n_users: int, n_items: int, n_pairs: int) -> int:
-        """Neighbours as they are stored, and twice as compressed rows while these are transposed."""
+        """Return the bytes of the stored neighbours, and of two CSR copies while they are transposed."""
         return (8 + 2 * 12) * n_items * min(self.neighbours, n_items)
 
 
@@ -52,8 +52,8 @@ class ItemKNN(SolvedModel):
     """Item-based nearest neighbours (Sarwar et al., WWW 2001), with shrinkage as in Bell and Koren (ICDM 2007).
 
     ``c_ij = |U_i ∩ U_j| / (√(d_i d_j) + h)`` is the shrunk cosine of two items' users, d the number of these.
-    ``s(u, i) = Σ_j c_ij`` over those items j of u that are among the k nearest of i; of equally near ones, those with
-    the smaller index. Shapes: ``neighbours`` and ``likeness`` (n_items, k), a place that is left over has likeness 0.
+    ``s(u, i) = Σ_j c_ij`` over those items j of u that are among the k nearest of i; ties go to the smaller index.
+    Shapes: ``neighbours`` and ``likeness`` (n_items, k); unused places have likeness 0.
     """
 
     seeded = False
@@ -74,7 +74,7 @@ class ItemKNN(SolvedModel):
             neighbours[item, : len(others)], likeness[item, : len(others)] = others, near
 
     def ranking(self, pairs: Pairs) -> ItemWeights:
-        """``W[j, i] = c_ij`` where j is one of i's nearest: the rows as they are stored, transposed."""
+        """Return the weights ``W[j, i] = c_ij`` for j among i's nearest: the stored rows, transposed."""
         near = self.likeness.numpy()
         kept = near > 0
         n_items, indptr = len(near), np.concatenate([[0], np.cumsum(kept.sum(1))])
@@ -89,7 +89,7 @@ class ItemKNN(SolvedModel):
 
 
 def nearest(pairs: Pairs, k: int, shrinkage: float) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.float64]]]:
-    """Each item with its k nearest, ascending by index, and their likeness; no more than a block is ever held."""
+    """Yield each item with its k nearest, ascending by index, and their similarity, computed in blocks."""
     X = pairs.to_scipy()
     X.data = X.data.astype(np.int32)
     hubs = split_hubs(X.T.tocsr(), class_work=max(k * pairs.n_items, _CLASS_WORK))
@@ -98,7 +98,7 @@ def nearest(pairs: Pairs, k: int, shrinkage: float) -> Iterator[tuple[int, NDArr
     by_item, by_user = hubs.light, hubs.light.T.tocsr()
     degree = pairs.item_degrees.astype(np.int64)
     root = np.sqrt(degree.astype(np.float64))
-    through_hubs = _ThroughHubs(hubs, degree, k, shrinkage)
+    hub_candidates = _HubCandidates(hubs, degree, k, shrinkage)
     work = np.concatenate([[0], np.cumsum(by_item @ np.diff(by_user.indptr))])
     start = 0
     while start < pairs.n_items:
@@ -110,18 +110,18 @@ def nearest(pairs: Pairs, k: int, shrinkage: float) -> Iterator[tuple[int, NDArr
             others, count = shared.indices[row], shared.data[row]
             others, count = others[others != item], count[others != item]
             if hubs.count:
-                others, count = through_hubs.added(item, others, count)
+                others, count = hub_candidates.added(item, others, count)
             near = count / (root[item] * root[others] + shrinkage)
             best = largest(near, k)
             yield item, others[best], near[best]
         start = stop
 
 
-class _ThroughHubs:
-    """Candidates that share with an item nothing but users with very many items.
+class _HubCandidates:
+    """Candidates that share only hubs (users with very many items) with an item.
 
-    Likeness then depends on the pattern of these users and the degree alone, so that items with both alike are a class.
-    Of each class only the first items by index can be among the k nearest.
+    Their similarity depends on the pattern of hubs and the degree alone, so items with the same two are a class. Of
+    each class only the first items by index can be among the k nearest.
     """
 
     def __init__(self, hubs: Hubs, degree: NDArray[np.int64], k: int, shrinkage: float) -> None:
@@ -133,7 +133,7 @@ class _ThroughHubs:
         self._ranked: dict[tuple[int, int], tuple[int, NDArray[np.int32]]] = {}
 
     def added(self, item: int, others: Indices, count: Indices) -> tuple[Indices, Indices]:
-        """The items that may be among the k nearest, ascending, and how many users they share with ``item``."""
+        """Return the items that may be among the k nearest, ascending, and the users they share with ``item``."""
         pattern = self.hubs.pattern
         candidates = self._candidates(item, self.k + 1 + len(others))
         candidates = candidates[~np.isin(candidates, others) & (candidates != item)][: self.k]
@@ -144,30 +144,31 @@ class _ThroughHubs:
         return others[order], count[order]
 
     def _candidates(self, item: int, needed: int) -> Indices:
-        """The first items, at least ``needed`` where there are so many, by likeness through hubs and then by index."""
+        """Return at least ``needed`` items (if so many exist), by similarity through hubs, then by index."""
         key = int(self.degree[item]), int(self.hubs.pattern[item])
-        known, found = self._ranked.get(key, (0, np.zeros(0, dtype=np.int32)))
-        if known < needed:
-            known = 1 << needed.bit_length()
-            found = self._ranking(item, known)
-            self._ranked[key] = known, found
-        return found
+        size, ranking = self._ranked.get(key, (0, np.zeros(0, dtype=np.int32)))
+        if size < needed:
+            size = 1 << needed.bit_length()
+            ranking = self._ranking(item, size)
+            self._ranked[key] = size, ranking
+        return ranking
 
     def _ranking(self, item: int, needed: int) -> Indices:
         shared = self.hubs.shared(self.hubs.pattern[item], self.pattern)
         near = shared / (np.sqrt(float(self.degree[item])) * self.root + self.shrinkage)
-        found: list[Indices] = []
+        ranking: list[Indices] = []
         for likeness in -np.unique(-near[shared > 0]):
-            alike = np.flatnonzero((near == likeness) & (shared > 0))
-            starts = [(self.ends[one - 1] if one else 0, self.ends[one]) for one in alike]
-            found.append(np.sort(np.concatenate([self.members[a : min(a + needed, b)] for a, b in starts]))[:needed])
-            if sum(map(len, found)) >= needed:
+            classes = np.flatnonzero((near == likeness) & (shared > 0))
+            spans = [(self.ends[number - 1] if number else 0, self.ends[number]) for number in classes]
+            members = np.concatenate([self.members[first : min(first + needed, end)] for first, end in spans])
+            ranking.append(np.sort(members)[:needed])
+            if sum(map(len, ranking)) >= needed:
                 break
-        return np.concatenate(found)[:needed] if found else np.zeros(0, dtype=np.int32)
+        return np.concatenate(ranking)[:needed] if ranking else np.zeros(0, dtype=np.int32)
 
 
 def largest(values: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """The places of the k largest, ascending; of equals at the end, the first."""
+    """Return the positions of the k largest values, ascending; ties at the end go to the first."""
     if len(values) <= k:
         return np.arange(len(values))
     last = np.partition(values, len(values) - k)[len(values) - k]

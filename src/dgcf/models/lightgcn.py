@@ -1,4 +1,4 @@
-"""LightGCN: propagation over the user–item graph and nothing else."""
+"""LightGCN: linear propagation over the user–item graph."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from dgcf.models.layers import READOUTS, Readout, propagate
 
 @dataclass(frozen=True)
 class LightGCNConfig(LayeredConfig):
-    """What shapes a LightGCN."""
+    """Settings of LightGCN."""
 
     readout: Readout = "mean"
-    """What is ranked: the ``mean`` of all layers, or the ``last`` one alone."""
+    """Ranked embeddings: the ``mean`` of all layers, or the ``last`` layer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_of("readout", self.readout, READOUTS)
 
     def spec(self) -> PropagationSpec:
-        """The operator that this model propagates with: the normalised user–item graph alone."""
         return DIRECT
 
 

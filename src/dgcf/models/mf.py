@@ -1,4 +1,4 @@
-"""Matrix factorisation: the model without a graph, against which propagation has to prove itself."""
+"""Matrix factorisation: embeddings without a graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgcf.models.config import GraphModelConfig
 
 @dataclass(frozen=True)
 class MatrixFactorisationConfig(GraphModelConfig):
-    """What shapes a matrix factorisation."""
+    """Settings of matrix factorisation."""
 
 
 class MatrixFactorisation(GraphModel):

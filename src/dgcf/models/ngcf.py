@@ -1,4 +1,4 @@
-"""NGCF: messages that also say how much a node and its neighbour have in common, and layers side by side."""
+"""NGCF: graph convolutions with the element-wise product of a node and its neighbours, layers concatenated."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch.nn.functional import normalize
 
 from dgcf.config import Between, tunable
 from dgcf.models.config import LayerReadout
-from dgcf.models.weighted import Thin, WeightedConfig, WeightedModel
+from dgcf.models.weighted import Dropout, WeightedConfig, WeightedModel
 
 
 @dataclass(frozen=True)
 class NGCFConfig(WeightedConfig):
-    """What shapes an NGCF."""
+    """Settings of NGCF."""
 
     readout: LayerReadout = "concat"
-    """What is ranked: all layers side by side (``concat``), their ``mean``, or the ``last`` one alone."""
+    """Ranked embeddings: all layers concatenated (``concat``), their ``mean``, or the ``last`` layer."""
     message_dropout: float = tunable(0.1, Between(0.0, 0.5))
-    """Share of the numbers of a layer's output that each training step sets to zero, the rest scaled up by 1/(1−p)."""
+    """Share p of each layer's output that a training step sets to zero; the rest is scaled by 1/(1−p)."""
     unit_rows: bool = True
-    """Whether each layer after the first is read out with rows of length one, as in the authors' code."""
+    """Normalise the rows of each layer after layer 0 to length 1 in the readout, as the authors' code does."""
 
 
 class NGCF(WeightedModel):
@@ -29,11 +29,11 @@ class NGCF(WeightedModel):
 
     ``E⁽ˡ⁾ = LeakyReLU((L + I) E⁽ˡ⁻¹⁾ W₁⁽ˡ⁾ + (L E⁽ˡ⁻¹⁾ ⊙ E⁽ˡ⁻¹⁾) W₂⁽ˡ⁾ + b₁⁽ˡ⁾ + b₂⁽ˡ⁾)``, slope 0.2,
     ``L = D^-½ A D^-½``, read out as ``E⁽⁰⁾ ‖ u(E⁽¹⁾) ‖ … ‖ u(E⁽ᴸ⁾)``, where u
-    gives every row the length one (``unit_rows``).
+    normalises rows to length 1 (``unit_rows``).
 
-    Shapes: E (N, dim), W₁, W₂ (dim, dim), b₁, b₂ (dim). u is in the authors' code and not in the paper; what is passed
-    on is not normalised. Message dropout thins E⁽ˡ⁾ where it is made; the paper's node dropout leaves out entries of L,
-    which is ``edge_dropout`` of the training loop.
+    Shapes: E (N, dim), W₁, W₂ (dim, dim), b₁, b₂ (dim). u is in the authors' code, not in the paper; what is propagated
+    is not normalised. Message dropout applies to E⁽ˡ⁾, l ≥ 1. The paper's node dropout drops entries of L, as
+    ``edge_dropout`` of the training loop does.
     """
 
     config: NGCFConfig
@@ -43,6 +43,6 @@ class NGCF(WeightedModel):
         self.sums = self.dense("ngcf.sum", seed)
         self.products = self.dense("ngcf.product", seed)
 
-    def layer(self, number: int, own: Tensor, received: Tensor, thin: Thin) -> tuple[Tensor, Tensor]:
-        x = thin(self.activate(self.sums[number](received + own) + self.products[number](received * own)))
+    def layer(self, number: int, own: Tensor, received: Tensor, dropout: Dropout) -> tuple[Tensor, Tensor]:
+        x = dropout(self.activate(self.sums[number](received + own) + self.products[number](received * own)))
         return x, normalize(x, dim=1) if self.config.unit_rows else x

@@ -1,4 +1,4 @@
-"""Popularity: what most users have, the same for everybody; the least that a recommender must beat."""
+"""Popularity: the most popular items, the same for every user."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from dgcf.ranking.user_rules import ConstantUsers
 
 @dataclass(frozen=True)
 class PopularityConfig(ModelConfig):
-    """There is nothing to set."""
+    """Popularity has no settings."""
 
 
 class Popularity(SolvedEmbeddings):
-    """``s(u, i) = d_i``: how many training users item i has, exact in float32 up to 2²⁴ of them.
+    """``s(u, i) = d_i``, the number of training users of item i; exact in float32 up to 2²⁴.
 
-    As embeddings of width one: users 1 (n_users, 1), items d (n_items, 1). Ties go to the smaller index, as in every
-    ranking here.
+    As embeddings of width 1: users are 1 (n_users, 1), items d (n_items, 1). Ties are ranked by index.
     """
 
     seeded = False

@@ -1,4 +1,4 @@
-"""Random: every user sees the items in a random order; what the metrics are worth without any knowledge."""
+"""Random: a random order of the items for each user."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from dgcf.models.config import MAX_DIM, ModelConfig
 
 @dataclass(frozen=True)
 class RandomOrderConfig(ModelConfig):
-    """What shapes a random order."""
+    """Settings of the random order."""
 
     dim: int = 64
-    """Width of the random rows: the wider, the less two users' orders have in common."""
+    """Width of the random embeddings; the wider, the less two users' orders correlate."""
 
     def __post_init__(self) -> None:
         require_range("dim", self.dim, 1, MAX_DIM)
 
 
 class RandomOrder(SolvedEmbeddings):
-    """``s(u, i) = ⟨r_u, r_i⟩`` with independent random rows r (n_users, dim) and (n_items, dim), by seed.
+    """``s(u, i) = ⟨r_u, r_i⟩`` with independent random embeddings r (n_users, dim) and (n_items, dim), by seed.
 
-    Given r_u, the scores of all items are independent and of one law, since the r_i are; so no order of the items is
-    likelier than another, and what a user sees is a uniformly random order. A matrix (n_users, n_items) of independent
-    scores would give the same to each user and would not fit into memory.
+    Given r_u, the scores of the items are independent and identically distributed, so every order of the items is
+    equally likely. A matrix (n_users, n_items) of independent scores would not fit into memory.
     """
 
     def __init__(self, n_users: int, n_items: int, config: RandomOrderConfig) -> None:

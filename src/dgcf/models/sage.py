@@ -1,4 +1,4 @@
-"""GraphSAGE: a node beside the mean of its neighbours, of which a training step hears but a few."""
+"""GraphSAGE: a node concatenated with the mean of its neighbours, which are sampled in training."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dgcf.errors import ConfigError
 from dgcf.graph import Propagation
 from dgcf.models.base import DropSchedule
 from dgcf.models.layers import received_rows
-from dgcf.models.weighted import Thin, WeightedConfig, WeightedModel
+from dgcf.models.weighted import Dropout, WeightedConfig, WeightedModel
 
 MAX_FANOUT = 10_000
 
 
 @dataclass(frozen=True)
 class SAGEConfig(WeightedConfig):
-    """What shapes a GraphSAGE."""
+    """Settings of GraphSAGE."""
 
     fanout: int | Literal["all"] = 10
-    """How many neighbours a node hears in a layer of a training step, drawn with replacement; or ``all``."""
+    """Number of neighbours sampled with replacement per node and layer in a training step, or ``all``."""
     unit_rows: bool = False
-    """Whether every layer's rows are brought to length one, as in the original."""
+    """Normalise the rows of every layer to length 1, as in the original."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,7 +37,7 @@ class SAGEConfig(WeightedConfig):
 
     @property
     def drops_edges(self) -> bool:
-        """Where neighbours are drawn, no edge is left to drop."""
+        """Whether all neighbours are used: sampled ones have no edges to drop."""
         return self.fanout == "all"
 
 
@@ -45,15 +45,15 @@ class SAGE(WeightedModel):
     """GraphSAGE (Hamilton et al., NeurIPS 2017) with mean aggregation, as PinSage (Ying et al., KDD 2018) uses it.
 
     ``E⁽ˡ⁾ = σ([E⁽ˡ⁻¹⁾ ‖ m(E⁽ˡ⁻¹⁾)] W⁽ˡ⁾ + b⁽ˡ⁾)``, read out as ``E⁽ᴸ⁾``. In training m is the mean over
-    ``fanout`` neighbours, drawn anew for each step, layer and node; when ranking it is that over all of them,
+    ``fanout`` neighbours, sampled anew for each step, layer and node; when ranking it is the mean over all neighbours,
     ``D⁻¹ A E⁽ˡ⁻¹⁾``.
 
-    Shapes: E (N, dim), W (2 dim, dim), b (dim). E⁽⁰⁾ is trainable in the place of given features, so a new node has
-    none. PinSage's random walks and their weights are left out: neighbours have equal chances.
+    Shapes: E (N, dim), W (2 dim, dim), b (dim). E⁽⁰⁾ is trainable instead of given features, so a new node has none.
+    Neighbours are sampled uniformly, without PinSage's random walks and weights.
     """
 
     config: SAGEConfig
-    recordable = False  # its neighbours are drawn by numbers that the host computes
+    recordable = False  # the host computes the numbers that sample neighbours
 
     def __init__(self, n_users: int, n_items: int, config: SAGEConfig, seed: int = 0) -> None:
         super().__init__(n_users, n_items, config, seed)
@@ -62,19 +62,19 @@ class SAGE(WeightedModel):
     def received(
         self, propagation: Propagation, number: int, x: Tensor, rows: Tensor | None, drop: DropSchedule | None
     ) -> Tensor:
-        """The mean over a node's neighbours: over all, or in training over those that were drawn."""
+        """Return the mean over a node's neighbours: all of them, or in training those sampled."""
         if drop is None or self.config.fanout == "all":
-            # D⁻¹ A = D^-½ L D^½, and L is what is stored: a node without neighbours has a row of zeros in it.
+            # D⁻¹ A = D^-½ L D^½, and L is stored; a node without neighbours has an empty row.
             root = torch.diff(propagation.stored.offsets).clamp(min=1).to(x.dtype).sqrt()[:, None]
             mean = received_rows(propagation, root * x, rows, None if drop is None else drop.at(number))
             return mean / (root if rows is None else root.index_select(0, rows))
         if drop.p:
             raise ConfigError(
-                "sage draws its neighbours, so no edge is left to drop; set edge_dropout=0 or fanout=all."
+                "sage samples its neighbours, so no edge is left to drop; set edge_dropout=0 or fanout=all."
             )
         return propagation.sampled_mean(x, drop.neighbours(number, self.config.fanout), rows)
 
-    def layer(self, number: int, own: Tensor, received: Tensor, thin: Thin) -> tuple[Tensor, Tensor]:
-        x = thin(self.activate(self.weights[number](torch.cat([own, received], dim=1))))
+    def layer(self, number: int, own: Tensor, received: Tensor, dropout: Dropout) -> tuple[Tensor, Tensor]:
+        x = dropout(self.activate(self.weights[number](torch.cat([own, received], dim=1))))
         x = normalize(x, dim=1) if self.config.unit_rows else x
         return x, x

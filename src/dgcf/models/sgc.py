@@ -1,4 +1,4 @@
-"""SGC: what is left of a GCN without its non-linearities: a power of the graph and one weight matrix."""
+"""SGC: a GCN without non-linearities, that is a power of the graph and one weight matrix."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from dgcf.models.weighted import Dense
 
 @dataclass(frozen=True)
 class SGCConfig(LayeredConfig):
-    """What shapes an SGC."""
+    """Settings of SGC."""
 
     loops: bool = True
-    """Whether nodes have loops inside the normalisation, as in the original; without, M is LightGCN's L."""
+    """Add self-loops before the normalisation, as in the original; otherwise M is LightGCN's L."""
 
     def spec(self) -> PropagationSpec:
-        """The operator that this model propagates with: the user–item graph, with or without loops."""
         return RENORMALISED if self.loops else DIRECT
 
 
@@ -30,7 +29,8 @@ class SGC(GraphModel):
     """Simplifying graph convolutional networks (Wu et al., ICML 2019), on trainable E⁽⁰⁾.
 
     ``E = Mᴷ E⁽⁰⁾ W``, ``M = (D+I)^-½ (A+I) (D+I)^-½`` or, without ``loops``, ``L``. Shapes: E (N, dim), W (dim, dim).
-    The original puts W on given features and ends in a softmax over classes; here E is ranked. W is not regularised.
+    K is ``layers``. The original applies W to given features and ends in a softmax over classes; here E is ranked. W is
+    not regularised.
     """
 
     config: SGCConfig
@@ -44,5 +44,5 @@ class SGC(GraphModel):
     ) -> Tensor:
         assert propagation is not None
         x = propagate(self.layer0, propagation, self.config.layers, readout="last", rows=rows, drop=drop)
-        found: Tensor = self.output(x)
-        return found
+        output: Tensor = self.output(x)
+        return output

@@ -1,4 +1,4 @@
-"""SpectralCF: filters on the frequencies of the graph; on all of them the filter is a sparse matrix."""
+"""SpectralCF: filters in the graph's spectral domain; with all frequencies the filter is a sparse matrix."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dgcf.graph import PropagationSpec
 from dgcf.graph.operators.spectral import spectral_memory
 from dgcf.graph.spec import DIRECT
 from dgcf.models.config import LayerReadout
-from dgcf.models.weighted import Activation, Thin, WeightedConfig, WeightedModel
+from dgcf.models.weighted import Activation, Dropout, WeightedConfig, WeightedModel
 
 MAX_FREQUENCIES = 10_000_000
 
 
 @dataclass(frozen=True)
 class SpectralCFConfig(WeightedConfig):
-    """What shapes a SpectralCF."""
+    """Settings of SpectralCF."""
 
     readout: LayerReadout = "concat"
-    """What is ranked: all layers side by side (``concat``), their ``mean``, or the ``last`` one alone."""
+    """Ranked embeddings: all layers concatenated (``concat``), their ``mean``, or the ``last`` layer."""
     activation: Activation = "sigmoid"
-    """σ: ``sigmoid`` as in the original, and by far the best; ``leaky-relu``, ``relu``, ``tanh`` or ``none``."""
+    """Activation σ: ``sigmoid`` (the original, and by far the best), ``leaky-relu``, ``relu``, ``tanh`` or ``none``."""
     bias: bool = False
-    """Whether every weight matrix has a bias (the original has none)."""
+    """Add a bias to every weight matrix (the original has none)."""
     frequencies: int | Literal["all"] = tunable("all", OneOf(("all", 32, 64, 128)))
-    """How many of the Laplacian's lowest frequencies pass; ``all`` needs no decomposition."""
+    """Number of the Laplacian's lowest frequencies to keep; ``all`` needs no decomposition."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,15 +39,14 @@ class SpectralCFConfig(WeightedConfig):
 
     @property
     def drops_edges(self) -> bool:
-        """A filter on some frequencies has no edges; so ``dgcf tune``, which tries such, leaves them all in place."""
+        """False: a filter on some frequencies has no edges, and ``dgcf tune`` tries such filters."""
         return False
 
     def spec(self) -> PropagationSpec:
-        """The operator that this model propagates with: the filter itself."""
         return replace(DIRECT, spectral=self.frequencies)
 
     def memory(self, n_users: int, n_items: int, n_pairs: int) -> int:
-        """Bytes that finding the eigenvectors takes; none for all frequencies."""
+        """Return the peak memory of computing the eigenvectors in bytes; 0 for all frequencies."""
         return 0 if self.frequencies == "all" else spectral_memory(n_users + n_items, self.frequencies)
 
     @property
@@ -62,15 +61,15 @@ class SpectralCF(WeightedModel):
     and eigenvalues of the graph's Laplacian ``I − L``, ``L = D^-½ A D^-½``.
 
     Shapes: E (N, dim), W (dim, dim), U (N, frequencies). With the whole spectrum U is orthogonal, so the filter is
-    exactly ``I + (I − L) = 2I − L``: sparse, and nothing is decomposed. The original takes the random walk's Laplacian
-    ``I − D⁻¹ A``, whose eigenvectors are not orthogonal. The filter lets high frequencies pass most, in which
-    neighbours differ: without a sigmoid, what it learns of the training pairs says little of others.
+    exactly ``I + (I − L) = 2I − L``: sparse, without a decomposition. The original uses the random walk's Laplacian
+    ``I − D⁻¹ A``, whose eigenvectors are not orthogonal. The filter amplifies high frequencies, in which neighbours
+    differ: without a sigmoid it hardly generalises from the training pairs.
     """
 
     def __init__(self, n_users: int, n_items: int, config: SpectralCFConfig, seed: int = 0) -> None:
         super().__init__(n_users, n_items, config, seed)
         self.weights = self.dense("spectralcf", seed)
 
-    def layer(self, number: int, own: Tensor, received: Tensor, thin: Thin) -> tuple[Tensor, Tensor]:
-        x = thin(self.activate(self.weights[number](received)))
+    def layer(self, number: int, own: Tensor, received: Tensor, dropout: Dropout) -> tuple[Tensor, Tensor]:
+        x = dropout(self.activate(self.weights[number](received)))
         return x, x

@@ -1,4 +1,4 @@
-"""Graph models whose layers have weights: what GCN, GC-MC, NGCF and their like share, so that each is one equation."""
+"""The base class of graph models with weights between layers: GCN, GC-MC, NGCF, SpectralCF and GraphSAGE."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgcf.models.config import LayeredConfig, LayerReadout
 from dgcf.models.layers import received_rows
 
 SLOPE = 0.2
-"""Of LeakyReLU below zero, as in NGCF's code."""
+"""Slope of LeakyReLU below zero, as in NGCF's code."""
 
 LAYER_READOUTS: tuple[LayerReadout, ...] = ("mean", "last", "concat")
 Activation = Literal["leaky-relu", "relu", "tanh", "sigmoid", "none"]
@@ -30,21 +30,21 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "none": lambda x: x,
 }
-Thin = Callable[[Tensor], Tensor]
+Dropout = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class WeightedConfig(LayeredConfig):
-    """What shapes every model with weights between its layers."""
+    """Settings of models with weights between layers."""
 
     readout: LayerReadout = "last"
-    """What is ranked: the ``last`` layer, the ``mean`` of all, or all side by side (``concat``: wider rows)."""
+    """Ranked embeddings: the ``last`` layer, the ``mean`` of all layers, or all concatenated (``concat``)."""
     activation: Activation = "leaky-relu"
-    """σ: ``leaky-relu`` (slope 0.2), ``relu``, ``tanh``, ``sigmoid`` or ``none``."""
+    """Activation σ: ``leaky-relu`` (slope 0.2), ``relu``, ``tanh``, ``sigmoid`` or ``none``."""
     bias: bool = True
-    """Whether every weight matrix has a bias."""
+    """Add a bias to every weight matrix."""
     message_dropout: float = tunable(0.0, Between(0.0, 0.5))
-    """Share of the numbers of a layer's output that each training step sets to zero, the rest scaled up by 1/(1−p)."""
+    """Share p of each layer's output that a training step sets to zero; the rest is scaled by 1/(1−p)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,12 +53,12 @@ class WeightedConfig(LayeredConfig):
         require_range("message_dropout", self.message_dropout, 0, 0.99)
 
     def spec(self) -> PropagationSpec:
-        """The operator that the model propagates with: the normalised user–item graph alone unless told."""
+        """Return the normalised user–item graph; a subclass may override it."""
         return DIRECT
 
 
 class Dense(nn.Module):
-    """``x ↦ x W + b``: (rows, inputs) → (rows, outputs). W and b start Xavier, b as a matrix of one row."""
+    """``x ↦ x W + b``: (rows, inputs) → (rows, outputs). Xavier initialisation, with b as a matrix of one row."""
 
     def __init__(self, name: str, inputs: int, outputs: int, *, bias: bool, seed: int) -> None:
         super().__init__()
@@ -70,78 +70,78 @@ class Dense(nn.Module):
 
 
 class WeightedModel(GraphModel):
-    """``E⁽ˡ⁾ = f_l(E⁽ˡ⁻¹⁾, M E⁽ˡ⁻¹⁾)`` for l = 1 … layers, then a read-out of some or all layers.
+    """``E⁽ˡ⁾ = f_l(E⁽ˡ⁻¹⁾, M E⁽ˡ⁻¹⁾)`` for l = 1 … layers, then a readout of some or all layers.
 
-    A subclass gives f_l as ``layer``. L2 regularises the batch's rows of E⁽⁰⁾ as everywhere, and no weight, as in
-    NGCF's code. With ``rows`` the last layer is computed for those rows alone; dense products of some rows and of all
-    may differ in their last bits.
+    A subclass implements f_l as ``layer``. L2 regularises the batch's rows of E⁽⁰⁾ and no weight, as in NGCF's code.
+    With ``rows`` the last layer is computed for those rows alone; dense products of some rows and of all may differ in
+    their last bits.
     """
 
-    first_shown = 0
+    first_readout_layer = 0
     """The first layer that ``mean`` and ``concat`` read out."""
 
     config: WeightedConfig
 
     @property
     def width(self) -> int:
-        shown = self.config.layers + 1 - self.first_shown if self.config.readout == "concat" else 1
-        return self.dim * shown
+        layers = self.config.layers + 1 - self.first_readout_layer if self.config.readout == "concat" else 1
+        return self.dim * layers
 
     @abstractmethod
-    def layer(self, number: int, own: Tensor, received: Tensor, thin: Thin) -> tuple[Tensor, Tensor]:
-        """f of layer ``number`` + 1: what is passed on and what is read out, (n_rows, dim) each.
+    def layer(self, number: int, own: Tensor, received: Tensor, dropout: Dropout) -> tuple[Tensor, Tensor]:
+        """Return the propagated output and the readout of layer ``number`` + 1, (n_rows, dim) each.
 
-        ``own`` (n_rows, dim) are the nodes' rows of the layer before, ``received`` (n_rows, dim) what reaches them from
-        it; ``thin`` is this step's message dropout, to be put where the model has it.
+        ``own``: the nodes' rows of the layer before, (n_rows, dim); ``received``: the same rows of M times that layer;
+        ``dropout``: this step's message dropout, for the model to apply.
         """
 
     def dense(self, name: str, seed: int, *, inputs: int | None = None, bias: bool | None = None) -> nn.ModuleList:
-        """A ``Dense`` for each layer, to ``dim`` columns from ``inputs`` (``dim`` unless given)."""
-        wide, config = self.dim if inputs is None else inputs, self.config
-        biased = config.bias if bias is None else bias
+        """Return a ``Dense`` for each layer, from ``inputs`` columns (``dim`` by default) to ``dim``."""
+        config, inputs = self.config, self.dim if inputs is None else inputs
+        bias = config.bias if bias is None else bias
         layers = range(config.layers)
-        return nn.ModuleList(Dense(f"{name}.{number}", wide, self.dim, bias=biased, seed=seed) for number in layers)
+        return nn.ModuleList(Dense(f"{name}.{number}", inputs, self.dim, bias=bias, seed=seed) for number in layers)
 
     def activate(self, x: Tensor) -> Tensor:
-        """σ."""
+        """Apply the activation σ."""
         return ACTIVATIONS[self.config.activation](x)
 
     def is_last(self, number: int) -> bool:
-        """Whether ``layer`` ``number`` is the deepest."""
+        """Return whether ``number`` is the last layer."""
         return number == self.config.layers - 1
 
     def received(
         self, propagation: Propagation, number: int, x: Tensor, rows: Tensor | None, drop: DropSchedule | None
     ) -> Tensor:
-        """``M E⁽ˡ⁻¹⁾``, or its ``rows``."""
+        """Return ``M E⁽ˡ⁻¹⁾``, or its ``rows``."""
         return received_rows(propagation, x, rows, None if drop is None else drop.at(number))
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None
     ) -> Tensor:
         assert propagation is not None
-        readout, shown = self.config.readout, list[Tensor]()
+        readout, outputs = self.config.readout, list[Tensor]()
         x: Tensor = self.layer0
-        if readout != "last" and self.first_shown == 0:
-            shown.append(self.ego(rows))
+        if readout != "last" and self.first_readout_layer == 0:
+            outputs.append(self.ego(rows))
         for number in range(self.config.layers):
-            wanted = rows if self.is_last(number) else None
-            own = x if wanted is None else x.index_select(0, wanted)
-            arrived = self.received(propagation, number, x, wanted, drop)
-            x, visible = self.layer(number, own, arrived, self._thin(number, wanted, drop))
+            last_rows = rows if self.is_last(number) else None
+            own = x if last_rows is None else x.index_select(0, last_rows)
+            received = self.received(propagation, number, x, last_rows, drop)
+            x, output = self.layer(number, own, received, self._dropout(number, last_rows, drop))
             if self.is_last(number):
-                shown.append(visible)
+                outputs.append(output)
             elif readout != "last":
-                shown.append(visible if rows is None else visible.index_select(0, rows))
-        return torch.cat(shown, dim=1) if readout == "concat" else sum(shown[1:], start=shown[0]) / len(shown)
+                outputs.append(output if rows is None else output.index_select(0, rows))
+        return torch.cat(outputs, dim=1) if readout == "concat" else sum(outputs[1:], start=outputs[0]) / len(outputs)
 
-    def _thin(self, number: int, rows: Tensor | None, drop: DropSchedule | None) -> Thin:
+    def _dropout(self, number: int, rows: Tensor | None, drop: DropSchedule | None) -> Dropout:
         p = self.config.message_dropout
         if drop is None or p == 0:
             return lambda x: x
 
-        def thin(x: Tensor) -> Tensor:
+        def dropout(x: Tensor) -> Tensor:
             nodes = torch.arange(len(x), device=x.device) if rows is None else rows
             return x * drop.messages(number, p, nodes, x.shape[1]) * (1.0 / (1.0 - p))
 
-        return thin
+        return dropout
