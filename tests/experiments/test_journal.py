@@ -19,7 +19,7 @@ from dgcf.data import load
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ArtifactError, ConfigError, DgcfError
 from dgcf.experiments.search import search_for
-from dgcf.experiments.study import Row
+from dgcf.experiments.trials import TrialSummary
 from dgcf.experiments.tune import Tuned, tune
 from dgcf.random import uniform
 from tests.experiments.killable_study import small_search
@@ -81,8 +81,8 @@ def test_kills_while_settings_are_drawn_shift_nothing(whole: Tuned, dataset: Dat
         assert begun > 0
         assert line == "ended 0\n"
     assert killed_while_drawing >= KILLS // 2
-    table = [Row(**json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
-    assert outcome(table) == outcome(whole.rows)
+    table = [TrialSummary(**json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    assert outcome(table) == outcome(whole.trials)
     assert intermediate(folder) == intermediate(whole.search.path)
 
 
@@ -97,19 +97,19 @@ def test_journal_cut_at_any_byte_goes_on_to_the_same_study(whole: Tuned, dataset
         shutil.copy(whole.search.path / "study.json", folder)
         (folder / "journal.jsonl").write_bytes(content[: header + int(share * (len(content) - header))])
         found = tune(small_search(dataset, folder), trials=4, device="cpu")
-        assert outcome(found.rows)[:4] == outcome(whole.rows)[:4]
+        assert outcome(found.trials)[:4] == outcome(whole.trials)[:4]
 
 
 def test_trial_killed_between_its_last_report_and_its_pruning_is_pruned(
     whole: Tuned, dataset: Dataset, folder: Path
 ) -> None:
-    pruned = next(row.trial for row in whole.rows if row.state == "pruned")
+    pruned = next(row.trial for row in whole.trials if row.state == "pruned")
     told = events(folder)
     end = next(at for at, event in enumerate(told) if event["event"] == "ended" and event["trial"] == pruned)
     rechain(folder / "journal.jsonl", told[:end])
     (folder / "trials.jsonl").unlink()
     found = tune(small_search(dataset, folder), trials=pruned + 1, device="cpu")
-    assert outcome(found.rows) == outcome(whole.rows)[: pruned + 1]
+    assert outcome(found.trials) == outcome(whole.trials)[: pruned + 1]
     assert intermediate(folder)[pruned] == intermediate(whole.search.path)[pruned]
 
 
@@ -243,14 +243,14 @@ def search_of_version_0_1(out: Path) -> Any:
 
 def test_study_of_version_0_1_is_continued(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(VERSION_0_1, tmp_path / "study"))
-    rows = [Row(**json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    rows = [TrialSummary(**json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
     found = tune(search_of_version_0_1(folder), trials=5, device="cpu")
-    assert list(found.rows[:3]) == rows
+    assert list(found.trials[:3]) == rows
     fresh = tune(search_of_version_0_1(tmp_path / "fresh"), trials=5, device="cpu")
-    assert [dict(row.settings) for row in found.rows] == [dict(row.settings) for row in fresh.rows]
-    assert outcome(found.rows[3:]) == outcome(fresh.rows[3:])
+    assert [dict(row.settings) for row in found.trials] == [dict(row.settings) for row in fresh.trials]
+    assert outcome(found.trials[3:]) == outcome(fresh.trials[3:])
     (folder / "study.db").unlink()
-    assert list(tune(search_of_version_0_1(folder), trials=5, device="cpu").rows) == list(found.rows)
+    assert list(tune(search_of_version_0_1(folder), trials=5, device="cpu").trials) == list(found.trials)
 
 
 @pytest.mark.parametrize("damage", ["deleted", "emptied", "overwritten"])
@@ -266,4 +266,4 @@ def test_study_of_version_0_1_without_its_trials_is_refused(tmp_path: Path, dama
     with pytest.raises(ArtifactError, match=message):
         tune(search_of_version_0_1(folder), trials=5, device="cpu")
     database.write_bytes(before)
-    assert len(tune(search_of_version_0_1(folder), trials=3, device="cpu").rows) == 3
+    assert len(tune(search_of_version_0_1(folder), trials=3, device="cpu").trials) == 3

@@ -26,7 +26,7 @@ from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.progress import Progress
 from dgcf.experiments.search import search_for
-from dgcf.experiments.study import Row
+from dgcf.experiments.trials import TrialSummary
 from dgcf.experiments.tune import Tuned, tune
 from dgcf.random import permutation, uniform
 from dgcf.train import EpochReport, resolve, train
@@ -77,11 +77,11 @@ def intermediate(folder: Path) -> dict[int, dict[int, float]]:
 
 def test_every_trial_is_an_ordinary_training(whole: Tuned, dataset: Dataset) -> None:
     """The first is the preset; a trial's value is what training with its settings and nothing else reaches."""
-    assert [row.trial for row in whole.rows] == list(range(TRIALS))
-    first = whole.rows[0]
+    assert [row.trial for row in whole.trials] == list(range(TRIALS))
+    first = whole.trials[0]
     plain = resolve("bpr-mf", preset="plain").settings()
     assert dict(first.settings) == {key: plain[key] for key in ("dim", "learning_rate", "l2")}
-    assert whole.best.value == max(row.value or 0 for row in whole.rows if row.usable)
+    assert whole.best.value == max(row.value or 0 for row in whole.trials if row.complete)
     assert (whole.best.value or 0) >= (first.value or 0)
     for row in (first, whole.best):
         recipe = resolve("bpr-mf", preset="plain", settings={**SETTINGS, **row.settings})
@@ -92,15 +92,15 @@ def test_every_trial_is_an_ordinary_training(whole: Tuned, dataset: Dataset) -> 
 
 def test_trials_below_the_median_are_pruned_after_the_warm_up_and_only_those(whole: Tuned) -> None:
     reported = intermediate(whole.search.path)
-    complete: list[Row] = []
+    complete: list[TrialSummary] = []
     pruned = 0
-    for row in whole.rows:
+    for row in whole.trials:
         for step in sorted(reported[row.trial]):
             others = [reported[other.trial][step] for other in complete if step in reported[other.trial]]
             best = max(value for at, value in reported[row.trial].items() if at <= step)
             worse = len(complete) >= 5 and step >= SETTINGS["min_epochs"] and others and best < np.median(others)
             assert bool(worse) == (row.state == "pruned" and step == row.epochs), (row.trial, step)
-        complete += [row] if row.usable else []
+        complete += [row] if row.complete else []
         pruned += row.state == "pruned"
     assert 0 < pruned < TRIALS - 5
 
@@ -112,7 +112,7 @@ def test_the_folder_tells_the_outcome(whole: Tuned) -> None:
     ]
     assert not any((folder / "trials").iterdir()), "a finished trial leaves no folder"
     table = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
-    assert outcome(Row(**line) for line in table) == outcome(whole.rows)
+    assert outcome(TrialSummary(**line) for line in table) == outcome(whole.trials)
     assert set(whole.importance) == {"dim", "learning_rate", "l2"}
     assert sum(whole.importance.values()) == pytest.approx(1)
     assert (folder / "importance.png").read_bytes().startswith(b"\x89PNG")
@@ -129,7 +129,7 @@ def test_a_finished_study_is_only_told_again_and_a_longer_one_goes_on(
     search = small_search(dataset, tmp_path / "study")
     for trials in (2, 2, 4):
         found = tune(search, trials=trials, device="cpu")
-        assert outcome(found.rows) == outcome(whole.rows)[:trials]
+        assert outcome(found.trials) == outcome(whole.trials)[:trials]
 
 
 class Stop(Progress):
@@ -159,7 +159,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(whole: Tuned, dataset:
         tune(search, trials=5, device="cpu", save_every=0, progress=Stop(2, 9))
     heard = Heard()
     found = tune(search, trials=5, device="cpu", progress=heard)
-    assert outcome(found.rows) == outcome(whole.rows)[:5]
+    assert outcome(found.trials) == outcome(whole.trials)[:5]
     assert heard.epochs[0] == ("trial 2", 9), "epoch 9 was not yet saved, the eight before it were"
 
 
@@ -169,7 +169,7 @@ def test_kills_at_random_moments_leave_no_trace(whole: Tuned, dataset: Dataset, 
     words = [str(dataset.save(tmp_path / "data")), str(TRIALS), str(folder)]
     command = [sys.executable, "-m", "tests.experiments.killable_study", *words]
     # Killed after some epochs, not after some seconds: how fast a child is depends on who else uses the machine.
-    stride = sum(row.epochs for row in whole.rows) / (KILLS + 1)
+    stride = sum(row.epochs for row in whole.trials) / (KILLS + 1)
     reached = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
         assert nursery.stdin is not None
@@ -198,8 +198,8 @@ def test_kills_at_random_moments_leave_no_trace(whole: Tuned, dataset: Dataset, 
         assert 0 < reached[-1] < sum(map(len, intermediate(whole.search.path).values())), reached
         start()
         assert end() == "ended 0\n"
-    table = [Row(**json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
-    assert outcome(table) == outcome(whole.rows)
+    table = [TrialSummary(**json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    assert outcome(table) == outcome(whole.trials)
     assert intermediate(folder) == intermediate(whole.search.path)
 
 
@@ -228,8 +228,8 @@ def test_two_processes_share_the_trials_and_lose_none(dgcf_popen: Any, dataset: 
 
 def test_jobs_are_processes_that_share_the_trials(dataset: Dataset, tmp_path: Path) -> None:
     found = tune(small_search(dataset, tmp_path / "study"), trials=5, jobs=2, device="cpu")
-    assert [row.trial for row in found.rows] == list(range(5))
-    assert all(row.state in ("complete", "pruned") for row in found.rows)
+    assert [row.trial for row in found.trials] == list(range(5))
+    assert all(row.state in ("complete", "pruned") for row in found.trials)
     assert torch.get_num_threads() == 1
 
 
@@ -239,7 +239,7 @@ def test_the_test_split_changes_nothing(whole: Tuned, dataset: Dataset, tmp_path
     scrambled = replace(dataset, test=Pairs.from_indices(users, dataset.test.indices, dataset.n_users, dataset.n_items))
     assert scrambled.fingerprint != dataset.fingerprint
     found = tune(small_search(scrambled, tmp_path / "study"), trials=4, device="cpu")
-    assert outcome(found.rows) == outcome(whole.rows)[:4]
+    assert outcome(found.trials) == outcome(whole.trials)[:4]
     assert len(found.search.dataset.test) == 0
 
 
@@ -262,7 +262,7 @@ def test_a_study_of_something_else_is_refused(
 ) -> None:
     words: dict[str, Any] = {"model": "bpr-mf", "preset": "plain", "settings": SETTINGS, "seed": 3, **changed}
     given = words.pop("dataset", dataset)
-    with pytest.raises(ConfigError, match="is the study of something else") as refusal:
+    with pytest.raises(ConfigError, match="is another study") as refusal:
         tune(search_for(given, out=whole.search.path, **words), trials=20, device="cpu")
     assert message in str(refusal.value)
 
@@ -292,12 +292,12 @@ def test_a_setting_that_came_after_a_study_is_no_change_at_its_default(
     assert about["settings"].pop("popularity") == 0.0
     rewrite_study(older, about)
     words: dict[str, Any] = {"preset": "plain", "settings": SETTINGS, "seed": 3, "out": older}
-    again = tune(search_for(dataset, "bpr-mf", **words), trials=len(whole.rows), device="cpu")
+    again = tune(search_for(dataset, "bpr-mf", **words), trials=len(whole.trials), device="cpu")
     assert again.best.settings == whole.best.settings
     about["settings"].pop("epochs")
     rewrite_study(older, about)
     with pytest.raises(ConfigError, match="epochs 1000 is now 20"):
-        tune(search_for(dataset, "bpr-mf", **words), trials=len(whole.rows), device="cpu")
+        tune(search_for(dataset, "bpr-mf", **words), trials=len(whole.trials), device="cpu")
 
 
 def rewrite_study(folder: Path, about: dict[str, Any]) -> None:
@@ -314,13 +314,13 @@ def test_settings_that_cannot_be_trained_are_the_worst_trials(dataset: Dataset, 
     fixed = {"dim": 4, "l2": 0.0, "edge_dropout": 0.0, "epochs": 4, "evaluate_every": 2}
     search = search_for(dataset, "dgcf", settings=fixed, search=spaces, out=tmp_path / "study")
     found = tune(search, trials=8, device="cpu")
-    failed = [row for row in found.rows if row.state == "failed"]
+    failed = [row for row in found.trials if row.state == "failed"]
     assert failed
     assert len(failed) == found.to_dict()["failed"]
     assert all("is not finite" in (row.reason or "") for row in failed)
     assert {row.settings["layers"] for row in failed} == {64}
     assert found.best.settings["layers"] == 1
-    assert len(found.rows) == 8
+    assert len(found.trials) == 8
 
 
 class Shrinking(Progress):
@@ -343,13 +343,13 @@ def test_what_does_not_fit_into_memory_fails_with_its_reason(
         with pytest.raises(ConfigError, match="model ease needs about"):  # the first already: nothing is searched
             tune(search, trials=3, device="cpu")
     found = tune(search, trials=3, device="cpu", progress=Shrinking(monkeypatch))
-    assert [row.state for row in found.rows] == ["complete", "failed", "complete"]
-    assert "model ease needs about" in (found.rows[1].reason or "")
+    assert [row.state for row in found.trials] == ["complete", "failed", "complete"]
+    assert "model ease needs about" in (found.trials[1].reason or "")
 
 
 def test_a_model_that_is_solved_at_once_is_tuned_too(dataset: Dataset, tmp_path: Path) -> None:
     found = tune(search_for(dataset, "ease", metric="ndcg@5", out=tmp_path / "study"), trials=4, device="cpu")
-    assert [row.epochs for row in found.rows] == [1] * 4
+    assert [row.epochs for row in found.trials] == [1] * 4
     recipe = resolve("ease", settings=found.best.settings)
     trained = train(dataset, recipe, device="cpu")
     assert validator(dataset, "ndcg@5")(trained.ranking)["ndcg@5"] == found.best.value
@@ -376,7 +376,7 @@ def test_what_can_be_refused_is_refused_before_anything_is_written(dataset: Data
         with pytest.raises(ConfigError) as refusal:
             search_for(on, out=tmp_path / "study", **given)  # type: ignore[arg-type]
         assert message in str(refusal.value)
-    with pytest.raises(ConfigError, match="taken by something that is no study"):
+    with pytest.raises(ConfigError, match="holds other files and no study"):
         tune(small_search(dataset, tmp_path / "taken"), trials=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
 

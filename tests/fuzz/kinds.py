@@ -274,9 +274,9 @@ def use_study(dataset: Dataset, path: Path, thorough: bool) -> str:
     """Read the trials of a study and (``thorough``) train what is left of it."""
     search = search_at(dataset, path)
     study = search.open()
-    rows, importance = study.rows(), study.importance()
+    rows, importance = study.summaries(), study.importance()
     if thorough:
-        rows = tune(search, trials=TRIALS, device="cpu", save_every=0).rows
+        rows = tune(search, trials=TRIALS, device="cpu", save_every=0).trials
     return repr(
         [(row.trial, row.state, row.value, row.epoch, sorted(row.settings.items())) for row in rows] + [importance]
     )

@@ -8,12 +8,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from dgcf.experiments.study import BEST, Row
+from dgcf.experiments.study import BEST
+from dgcf.experiments.trials import TrialSummary
 from dgcf.files import atomic_file
 from dgcf.train import Recipe
 
 
-def write_best(folder: Path, recipe: Recipe, about: Mapping[str, Any], best: Row, trials: int) -> Path:
+def write_best(folder: Path, recipe: Recipe, about: Mapping[str, Any], best: TrialSummary, trials: int) -> Path:
     """The best settings of a study, beside its trials."""
     dataset, path = about["dataset"], folder / BEST
     reached = f"validation {about['metric']} {best.value:.6f} at epoch {best.epoch}"

@@ -21,7 +21,8 @@ from dgcf.experiments.plots import draw_importance
 from dgcf.experiments.progress import Progress
 from dgcf.experiments.search import Search
 from dgcf.experiments.settings_file import write_best
-from dgcf.experiments.study import Claim, Row, Study
+from dgcf.experiments.study import Claim, Study
+from dgcf.experiments.trials import TrialSummary, best_of
 from dgcf.train import EpochReport, Observer, Recipe, SeedJob, Validate, pick_device
 
 
@@ -50,8 +51,8 @@ class Tuned:
     """The result: all finished trials of the study, the best one, and the importance of each setting."""
 
     search: Search
-    rows: Sequence[Row]
-    best: Row
+    trials: Sequence[TrialSummary]
+    best: TrialSummary
     importance: Mapping[str, float]
     config: Path
     seconds: float
@@ -62,14 +63,14 @@ class Tuned:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer of ``dgcf tune --json``."""
-        count = [row.state for row in self.rows].count
+        count = [trial.state for trial in self.trials].count
         return {
             "model": self.search.recipe.name,
             "dataset": self.search.dataset.name,
             "fingerprint": self.search.fingerprint,
             "metric": self.search.metric,
             "seed": self.search.seed,
-            "trials": len(self.rows),
+            "trials": len(self.trials),
             "pruned": count("pruned"),
             "failed": count("failed"),
             "best": {
@@ -139,7 +140,7 @@ class _Trials:
         self.study, self.search, self.limit = study, search, limit
         self.resources, self.progress = resources, progress
         self.validate = validator(search.dataset, search.metric)
-        self.reported = {row.trial for row in study.rows() if row.finished}
+        self.reported = {trial.trial for trial in study.summaries() if trial.finished}
         progress.started(len(self.reported), limit.trials)
 
     def claim(self) -> AbstractContextManager[Claim | None]:
@@ -150,18 +151,18 @@ class _Trials:
         self._report()
 
     def waiting(self) -> bool:
-        rows = self._report()
-        return not self.limit.time_is_up and any(not row.finished for row in rows)
+        trials = self._report()
+        return not self.limit.time_is_up and any(not trial.finished for trial in trials)
 
-    def _report(self) -> list[Row]:
-        rows = self.study.rows()
-        best = best_of(rows)
+    def _report(self) -> list[TrialSummary]:
+        trials = self.study.summaries()
+        best = best_of(trials)
         text = "" if best is None else f"best {best.value:.4f} in trial {best.trial}"
-        for row in rows:
-            if row.finished and row.trial not in self.reported:
-                self.reported.add(row.trial)
-                self.progress.job_ended(row.describe(self.search.metric), text)
-        return rows
+        for trial in trials:
+            if trial.finished and trial.trial not in self.reported:
+                self.reported.add(trial.trial)
+                self.progress.job_ended(trial.describe(self.search.metric), text)
+        return trials
 
 
 class _Pruned(Exception):  # noqa: N818 (not an error)
@@ -195,7 +196,7 @@ def _train(claim: Claim, search: Search, validate: Validate, resources: Resource
         claim.prune(run.seconds)
         return
     except (*TRAINING_FAILED, ConfigError) as problem:
-        if isinstance(problem, ConfigError) and best_of(claim.study.rows()) is None:
+        if isinstance(problem, ConfigError) and best_of(claim.study.summaries()) is None:
             raise  # the model or the machine lacks something, whatever the settings: no trial would do better
         claim.fail(str(problem), time.perf_counter() - began)
         return
@@ -204,24 +205,17 @@ def _train(claim: Claim, search: Search, validate: Validate, resources: Resource
     claim.complete(best[search.metric], best["epoch"], trained.epochs, run.seconds)
 
 
-# -- the outcome ------------------------------------------------------------------------------------------------------
-
-
-def best_of(rows: Sequence[Row]) -> Row | None:
-    """Return the complete trial of the highest value, the first of equal ones; None if there is none."""
-    return max((row for row in rows if row.usable), key=lambda row: (row.value, -row.trial), default=None)
-
-
 def _result(study: Study, search: Search, seconds: float, progress: Progress) -> Tuned:
     """Write the study's table, figure and best settings; return the result."""
-    rows = [row for row in study.rows() if row.finished]
-    best = best_of(rows)
+    trials = [trial for trial in study.summaries() if trial.finished]
+    best = best_of(trials)
     if best is None:
-        reason = next((row.reason for row in rows if row.reason), "there was no time for any; give it more --minutes.")
-        raise ConfigError(f"none of {len(rows)} trials was trained to its end: {reason}")
-    study.write_table(rows)
+        reasons = (trial.reason for trial in trials if trial.reason)
+        reason = next(reasons, "there was no time for any; give it more --minutes.")
+        raise ConfigError(f"none of {len(trials)} trials was trained to its end: {reason}")
+    study.write_table(trials)
     importance = study.importance()
     if importance and (note := draw_importance(importance, search.metric, study.path / "importance.png")):
         progress.note(note)
-    config = write_best(study.path, search.recipe_of(best.settings), search.about(), best, len(rows))
-    return Tuned(search, rows, best, importance, config, seconds)
+    config = write_best(study.path, search.recipe_of(best.settings), search.about(), best, len(trials))
+    return Tuned(search, trials, best, importance, config, seconds)

@@ -16,7 +16,7 @@ from dgcf.data.paths import absolute_source
 from dgcf.errors import StoppedError
 from dgcf.experiments.search import Search, search_for
 from dgcf.experiments.space import parse_space
-from dgcf.experiments.study import format_settings
+from dgcf.experiments.trials import format_settings
 from dgcf.experiments.tune import Tuned, tune
 
 TOP = 5
@@ -60,12 +60,12 @@ def run(search: Search, trials: int | None, minutes: float | None, jobs: int, de
 def draw(tuned: Tuned) -> None:
     """The best trials, what mattered, and how to train with it."""
     found, metric = tuned.to_dict(), tuned.search.metric
-    finished = sorted((row for row in tuned.rows if row.usable), key=lambda row: (-(row.value or 0.0), row.trial))
+    complete = sorted((row for row in tuned.trials if row.complete), key=lambda row: (-(row.value or 0.0), row.trial))
     table = Table(title=f"{found['model']} on {found['dataset']}, validation, the best of {found['trials']} trials")
     for column in ("trial", metric, "epoch", "seconds"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("settings")
-    for row in finished[:TOP]:
+    for row in complete[:TOP]:
         numbers = [str(row.trial), f"{row.value:.4f}", str(row.epoch), f"{row.seconds:.1f}"]
         table.add_row(*numbers, format_settings(row.settings))
     out.print(table)
