@@ -60,7 +60,7 @@ def test_a_stranger_is_recommended_to_with_reasons(dgcf_json: Any, dgcf: Any, ru
     assert not {row["title"] for row in found["recommendations"]} & set(likes)
     assert all("because you liked The" in row["why"] for row in found["recommendations"])
     shown = dgcf("recommend", run, *words, "--why", env={**os.environ, "COLUMNS": "200"})
-    assert "For somebody who likes " + ", ".join(likes) in shown.stdout
+    assert "For a new user who likes " + ", ".join(likes) in shown.stdout
     assert "because you liked" in shown.stdout
 
 
@@ -100,7 +100,7 @@ def test_likeness(dgcf_json: Any, dgcf: Any, run: Path) -> None:
     assert all(-1 <= row["score"] <= 1 for row in found["similar"])
     assert "i00004" not in [row["item"] for row in found["similar"]]
     assert [row["rank"] for row in dgcf_json("similar", run, "--user", "u00004")["similar"]] == list(range(1, 11))
-    assert "Like u00004" in dgcf("similar", run, "--user", "u00004").stdout
+    assert "Similar to u00004" in dgcf("similar", run, "--user", "u00004").stdout
 
 
 def test_everybody_into_a_file_and_an_artefact_says_the_same(
@@ -133,11 +133,11 @@ def test_fewer_and_twice_are_said(dgcf: Any, run: Path) -> None:
         (["--items", "The Silent Harbr (Noir)"], "no item has the id or the title"),
         (["--items", "Silent"], "'Silent' matches"),
         (["--user", "u00007", "-k", "0"], "k is 0"),
-        ([], "nobody was named; give --user ID"),
-        (["--all"], "--all writes a file; name it with --out"),
+        ([], "no user was given; use --user ID"),
+        (["--all"], "--all requires a file; name it with --out"),
         (["--all", "--out", "x.xls"], "x.xls does not say a format"),
-        (["--all", "--out", "x.csv", "--user", "u00007"], "leave out the options for one person"),
-        (["--user", "u00007", "--out", "x.csv"], "--out goes with --all"),
+        (["--all", "--out", "x.csv", "--user", "u00007"], "leave out the options for one user"),
+        (["--user", "u00007", "--out", "x.csv"], "--out requires --all"),
         (["--user", "u00007", "--exclude", "nothing like it"], "no item has the id or the title 'nothing like it'"),
     ],
 )
@@ -170,9 +170,9 @@ def test_embeddings_go_where_they_are_asked_or_beside(dgcf_json: Any, run: Path,
 
 
 def test_options_that_do_not_go_together(refused: Any, run: Path) -> None:
-    assert "name one thing" in refused("similar", run)
-    assert "name one thing" in refused("similar", run, "--item", "i00001", "--user", "u00001")
-    assert "nobody was named" in refused("explain", run, "--item", "i00001")
+    assert "expected either an item or a user" in refused("similar", run)
+    assert "expected either an item or a user" in refused("similar", run, "--item", "i00001", "--user", "u00001")
+    assert "no user was given" in refused("explain", run, "--item", "i00001")
     assert "unknown export 'csv'" in refused("export", run, "--out", "x", "--to", "csv")
 
 

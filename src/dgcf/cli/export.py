@@ -1,4 +1,4 @@
-"""``dgcf export``: the recommender as one file, or its embeddings for other tools."""
+"""``dgcf export``: write a recommender as one file, or its embeddings for other tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def export_run(
     run: RunOrArtifact,
     target: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The file or folder to write.", show_default="here, named after RUN"),
+        typer.Option("--out", "-o", help="File or folder to write.", show_default="named after RUN"),
     ] = None,
     to: Annotated[
         str | None,
@@ -27,13 +27,13 @@ def export_run(
     ] = None,
     sign: Annotated[
         Path | None,
-        typer.Option(help="Sign a recommender file with this Ed25519 private key (PEM).", show_default=False),
+        typer.Option(help="Ed25519 private key (PEM) to sign the recommender file with.", show_default=False),
     ] = None,
     data: RunData = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a recommender file that serves without torch (dgcf), or the embeddings: arrays (npy), tables (parquet),
+    """Write a recommender file that loads without torch (dgcf), or the embeddings as arrays (npy), tables (parquet) or
     an index of the items (faiss).
 
     Example: `dgcf export runs/ml-100k-dgcf-seed0 --out films.dgcf`

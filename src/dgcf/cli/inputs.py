@@ -28,6 +28,12 @@ RunOrArtifact = Annotated[
     typer.Argument(metavar="RUN", help="A run folder of `dgcf train`, or a saved recommender.", show_default=False),
 ]
 RunData = Annotated[str | None, typer.Option("--data", help="Dataset of the run, if its recorded source has moved.")]
+UserItems = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--items", help="Items of a new user, or new items of --user, by id or title; repeatable.", show_default=False
+    ),
+]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
 Mask = Annotated[str, typer.Option(help="Items to exclude from the ranking: train, or train+validation.")]
 CutOffs = Annotated[str, typer.Option("--k", help="Cut-offs, separated by commas.")]

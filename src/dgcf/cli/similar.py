@@ -1,4 +1,4 @@
-"""``dgcf similar``: what is like an item, or who is like a user."""
+"""``dgcf similar``: the nearest neighbours of an item or a user."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from dgcf.cli.inputs import K, RunData, RunOrArtifact, load_recommender
-from dgcf.cli.recommend import draw
-from dgcf.cli.terminal import AsJson, emit, notify, out
+from dgcf.cli.terminal import AsJson, emit
+from dgcf.cli.views.recommend import draw_similar
 from dgcf.errors import ConfigError
 
 
@@ -24,13 +24,14 @@ def similar(
     data: RunData = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the nearest neighbours of an item or of a user, by the cosine of their embeddings; for a model that weighs
-    items by items (ease, item-knn), the items that an item speaks for most.
+    """Show the nearest neighbours of an item or a user by the cosine of their embeddings.
+
+    Models with item-to-item weights (ease, item-knn) rank the items that an item recommends most.
 
     Example: `dgcf similar runs/ml-100k-dgcf-seed0 --item "Star Wars"`
     """
     if (item is None) == (user is None):
-        raise ConfigError("name one thing to compare with: --item ITEM or --user ID.")
+        raise ConfigError("expected either an item or a user; give --item ITEM or --user ID.")
     rec = load_recommender(run, data)
     side = "item" if item is not None else "user"
     table = rec.similar_items(item, k) if item is not None else rec.similar_users(user or "", k)
@@ -42,9 +43,4 @@ def similar(
     title = vocabulary.title_of(index) if vocabulary.titles else None
     result = {side: vocabulary.id_of(index), "title": title, "similar": rows, "notes": list(table.notes)}
 
-    def show() -> None:
-        out.print(draw([{**row, "item": row[side]} for row in rows], f"Like {vocabulary.title_of(index)}"))
-        for note in table.notes:
-            notify(f"note: {note}")
-
-    emit(result, as_json, show)
+    emit(result, as_json, lambda: draw_similar(result))

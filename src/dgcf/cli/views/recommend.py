@@ -1,0 +1,58 @@
+"""Show recommendations and neighbours: ranked tables with titles, scores and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from dgcf.cli.terminal import notify, out
+
+
+def draw(answer: Mapping[str, Any]) -> None:
+    """Print the recommendations for one user, then the notes."""
+    liked = ", ".join(item["title"] for item in answer.get("items", []))
+    user = "a new user" if answer["user"] is None else f"user {answer['user']}"
+    _draw_ranked(answer["recommendations"], f"For {user}{f' who likes {liked}' if liked else ''}", answer["notes"])
+
+
+def draw_similar(answer: Mapping[str, Any]) -> None:
+    """Print the nearest neighbours of an item or a user, then the notes."""
+    side = "item" if "item" in answer else "user"
+    rows = [{**row, "item": row[side]} for row in answer["similar"]]
+    _draw_ranked(rows, f"Similar to {answer['title'] or answer[side]}", answer["notes"])
+
+
+def draw_batch(result: Mapping[str, Any], n_items: int, target: Path) -> None:
+    """Print what was written for all users."""
+    if result["k"] > n_items:
+        notify(f"note: k is {result['k']}, but there are {n_items:,} items; the lists are shorter.")
+    if result["resumed"]:
+        notify(f"note: {result['resumed']} chunks of an interrupted command were reused.")
+    out.print(
+        f"{result['rows']:,} recommendations for {result['users']:,} users in {result['seconds']:.1f} s, "
+        f"written to {target}",
+        soft_wrap=True,
+    )
+
+
+def _draw_ranked(rows: Sequence[Mapping[str, Any]], title: str, notes: Sequence[str]) -> None:
+    """Print rows with rank, item, score, and title and reason if they have them."""
+    titled = any(row["title"] for row in rows)
+    explained = any("why" in row for row in rows)
+    table = Table(title=title)
+    table.add_column("", justify="right")
+    table.add_column("id")
+    for name in (["title"] if titled else []) + (["why"] if explained else []):
+        table.add_column(name, overflow="fold")
+    table.add_column("score", justify="right")
+    for row in rows:
+        # A reason starts with the title, which has a column of its own.
+        reason = [row["why"].removeprefix(f"{row['title'] or row['item']}: ")] if explained else []
+        cells = [str(row["rank"]), str(row["item"]), *([row["title"]] if titled else []), *reason]
+        table.add_row(*cells, f"{row['score']:.4f}")
+    out.print(table)
+    for note in notes:
+        notify(f"note: {note}")
