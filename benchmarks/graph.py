@@ -61,16 +61,14 @@ csr = torch.sparse_csr_tensor(ours.matrix.offsets, ours.matrix.indices, ours.mat
 x = torch.randn(nodes, dim)
 short = x.bfloat16()
 rows = torch.randint(0, nodes, (3072,))
-drops = {kind: EdgeDrop(0.1, 0, 0, 0, kind) for kind in ("entries", "edges")}
+drop = EdgeDrop(0.1, 0, 0)
 jobs = {
     "torch CSR": lambda: csr @ x,
     "product": lambda: ours.forward(x, None, None),
     "product, bfloat16": lambda: half_width.forward(short, None, None),
-    "product, drop entries": lambda: ours.forward(x, None, drops["entries"]),
-    "adjoint, drop entries": lambda: ours.adjoint(x, None, drops["entries"]),
-    "product, drop edges": lambda: ours.forward(x, None, drops["edges"]),
-    "adjoint, drop edges": lambda: ours.adjoint(x, None, drops["edges"]),
-    "drop-edge mask alone": lambda: ours.matrix.weights(drops["entries"]),
+    "product, edge dropout": lambda: ours.forward(x, None, drop),
+    "adjoint, edge dropout": lambda: ours.adjoint(x, None, drop),
+    "dropout mask alone": lambda: ours.matrix.weights(drop),
     "3,072 rows": lambda: ours.forward(x, rows, None),
     "adjoint of 3,072 rows": lambda: ours.adjoint(x[:3072], rows, None),
 }

@@ -60,7 +60,7 @@ class Case:
     def _dense_matrix(self, drop: EdgeDrop | None) -> Tensor:
         values = self.matrix.exact.data
         if drop is not None:
-            hashes = self.matrix.hashes(drop.kind).numpy().view(np.uint32)
+            hashes = self.matrix.entry_hashes.numpy().view(np.uint32)
             values = values * drop.kept(hashes) / (1 - drop.p)
         exact = self.matrix.exact
         dense = csr_array((values, exact.indices, exact.indptr), shape=exact.shape).toarray()
@@ -87,7 +87,6 @@ def make_case(
     layers: int = 3,
     gates: int | None = None,
     p: float = 0.0,
-    kind: str = "entries",
     step: int = 1,
     mean: bool = True,
     n_rows: int = 12,
@@ -99,7 +98,7 @@ def make_case(
     generator = torch.Generator().manual_seed(n + dim)
     x = torch.randn(n, dim, dtype=dtype, generator=generator).requires_grad_()
     alpha = None if gates is None else torch.rand(gates, n, dtype=dtype, generator=generator).requires_grad_()
-    drops = tuple(EdgeDrop(p, 5, step, layer, kind) if p else None for layer in range(layers))  # type: ignore[arg-type]
+    drops = tuple(EdgeDrop(p, 5, step, layer) if p else None for layer in range(layers))
     return Case(matrix, x, alpha, drops, torch.randint(n, (n_rows,), generator=generator), mean)
 
 
@@ -128,13 +127,13 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool
     dim=st.sampled_from([1, 31, 64, 70]),
     mean=st.booleans(),
     gates=st.sampled_from([None, 1, 3]),
-    draw=st.sampled_from([(0.0, "entries"), (0.4, "entries"), (0.4, "edges")]),
+    p=st.sampled_from([0.0, 0.4]),
 )
 def test_values_and_gradients_are_those_of_the_dense_formula(
-    R: csr_array, dim: int, mean: bool, gates: int | None, draw: tuple[float, str]
+    R: csr_array, dim: int, mean: bool, gates: int | None, p: float
 ) -> None:
     """With repeated rows, isolated nodes, and widths of one strip, two even ones and an odd one."""
-    assert_same(make_case(R, dim=dim, gates=gates, p=draw[0], kind=draw[1], mean=mean))
+    assert_same(make_case(R, dim=dim, gates=gates, p=p, mean=mean))
 
 
 @pytest.mark.usefixtures("cut")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ from scipy.sparse import csr_array
 
 from dgcf.graph import EdgeDrop, Propagation, PropagationSpec, build_propagation
 from dgcf.graph.spec import Cross
-from dgcf.train.losses import bpr, bpr_hardest
 
 pytestmark = pytest.mark.gpu
 # With TRITON_INTERPRET=1 the same kernels run on the CPU, slowly: for whoever changes them far from a GPU.
@@ -23,12 +21,12 @@ if not torch.cuda.is_available() and not INTERPRETED:
     pytest.skip("needs a CUDA device", allow_module_level=True)
 DEVICE = "cpu" if INTERPRETED else "cuda"
 
-from dgcf.graph.kernels.cuda.sparse import Draw, GpuMatrix, bpr_step, collect, layout, readout  # noqa: E402
-from dgcf.graph.kernels.cuda.stack import BatchNodes, GpuStack, PairwiseLoss  # noqa: E402
+from dgcf.graph.kernels.cuda.sparse import GpuMatrix, collect, layout, readout  # noqa: E402
+from dgcf.graph.kernels.cuda.stack import BatchNodes, GpuStack  # noqa: E402
 
 SHAPES = [(300, 200, 0.05, 64), (50, 400, 0.3, 48), (1000, 700, 0.01, 128), (3, 2, 0.9, 16), (1, 1, 1.0, 32)]
 SHAPES += [(2000, 100, 0.2, 17), (200, 150, 0.05, 512)]
-DROPS = [None, EdgeDrop(0.1, seed=3, step=5, layer=1), EdgeDrop(0.5, seed=3, step=7, layer=0, kind="edges")]
+DROPS = [None, EdgeDrop(0.1, seed=3, step=5, layer=1), EdgeDrop(0.5, seed=3, step=7, layer=0)]
 cases = pytest.mark.parametrize(("shape", "drop"), [(shape, drop) for shape in SHAPES for drop in DROPS])
 
 
@@ -45,9 +43,10 @@ def keys(*drops: EdgeDrop) -> torch.Tensor:
     return torch.from_numpy(np.array([drop.keys for drop in drops], dtype=np.uint32).view(np.int32)).to(DEVICE)
 
 
-def draw(*drops: EdgeDrop | None) -> Draw | None:
+def lanes_drop(*drops: EdgeDrop | None) -> EdgeDrop | None:
+    """Return the draws of several lanes as one, or None if there are none."""
     given = [drop for drop in drops if drop is not None]
-    return Draw(keys(*given), given[0].limit, given[0].kind) if given else None
+    return EdgeDrop(given[0].p, 0, 0, words=keys(*given)) if given else None
 
 
 def distance(found: torch.Tensor, reference: torch.Tensor) -> float:
@@ -87,7 +86,7 @@ def test_product_and_adjoint_with_gate_and_drop_edge(shape: tuple[int, int, floa
     drops = lanes_of(drop)
     y = torch.stack([exact.apply(alpha[lane][:, None] * x[lane], drop=drops[lane]) for lane in (0, 1)])
     y.backward(grad)
-    with_gate: dict[str, Any] = {"alpha": there(alpha), "draw": draw(*drops)}
+    with_gate: dict[str, Any] = {"alpha": there(alpha), "drop": lanes_drop(*drops)}
     inner = there(x)
     found = gpu.product(inner, unwritten(*x.shape), **with_gate)
     assert distance(found, y.detach()) < 1e-6
@@ -97,7 +96,7 @@ def test_product_and_adjoint_with_gate_and_drop_edge(shape: tuple[int, int, floa
     assert distance(dot, alpha.grad) < 1e-5
     again = gpu.adjoint(there(grad), unwritten(*x.shape), inner=inner, dot=unwritten(2, P.n_nodes), **with_gate)
     assert torch.equal(out, again), "the same bits from run to run"
-    alone = gpu.product(inner[1:], unwritten(*x[1:].shape), alpha=there(alpha)[1:], draw=draw(drops[1]))
+    alone = gpu.product(inner[1:], unwritten(*x[1:].shape), alpha=there(alpha)[1:], drop=lanes_drop(drops[1]))
     assert torch.equal(alone[0], found[1]), "the same bits alone as side by side"
 
 
@@ -109,7 +108,7 @@ def test_flagged_rows_and_their_adjoint(shape: tuple[int, int, float, int], drop
     nodes = torch.randint(0, P.n_nodes, (37,))
     y = exact.apply(x, drop=drop)
     flags = torch.zeros(1, P.n_nodes, dtype=torch.int32, device=DEVICE).index_fill_(1, nodes.to(DEVICE), 1)
-    rows = gpu.product(there(x)[None], unwritten(1, *x.shape), draw=draw(drop), only=flags)[0]
+    rows = gpu.product(there(x)[None], unwritten(1, *x.shape), drop=lanes_drop(drop), only=flags)[0]
     assert distance(rows[nodes.to(DEVICE)], y.detach()[nodes]) < 1e-6
     assert torch.isnan(rows[flags[0] == 0]).all(), "the others are left alone"
     grad = torch.randn(37, shape[3], dtype=torch.float64)
@@ -122,7 +121,7 @@ def test_flagged_rows_and_their_adjoint(shape: tuple[int, int, float, int], drop
     )
     assert distance(straight[0, nodes.to(DEVICE)], 0.5 * whole[nodes]) < 1e-6
     assert distance(bottom[0, nodes.to(DEVICE)], (0.5 * whole + 0.1 * times * x.detach())[nodes]) < 1e-6
-    out = gpu.adjoint(straight, unwritten(1, *x.shape), base=straight, flags=flags, sparse=True, draw=draw(drop))
+    out = gpu.adjoint(straight, unwritten(1, *x.shape), base=straight, flags=flags, sparse=True, drop=lanes_drop(drop))
     assert distance(out[0], 0.5 * (x.grad + whole)) < 1e-6
 
 
@@ -170,11 +169,11 @@ def test_the_whole_stack_and_its_gradients(layers: int, gates: str, mean: bool) 
     final = torch.stack(finals)
     squares = torch.stack([x[lane][nodes[lane]].square().sum(dim=1) for lane in (0, 1)])
     ((final * weights).sum() + 0.5 * decay * squares.sum()).backward()
-    draws = [draw(*row) for row in drops]
+    lane_drops = [lanes_drop(*row) for row in drops]
 
     def run(lanes: slice) -> tuple[torch.Tensor, ...]:
         gate = there(alpha)[lanes] if n_gates else None
-        mine = [None if one is None else one._replace(keys=one.keys[lanes]) for one in draws]
+        mine = [None if drop is None else replace(drop, words=drop.words[lanes]) for drop in lane_drops]
         out, norms, passed = stack.forward(there(x)[lanes], gate, batch_of(nodes[lanes]), mine)  # type: ignore[arg-type]
         grads = stack.backward(passed, there(weights)[lanes], decay)
         return out, norms, grads[0], grads[1] if grads[1] is not None else out
@@ -187,36 +186,6 @@ def test_the_whole_stack_and_its_gradients(layers: int, gates: str, mean: bool) 
         assert distance(grad_gate, alpha.grad) < 1e-5
     for one, both in zip(run(slice(1, 2)), (out, norms, grad_x, grad_gate), strict=True):
         assert torch.equal(one[0], both[1]), "the same bits alone as side by side"
-
-
-@pytest.mark.parametrize("loss", [bpr, bpr_hardest])
-@pytest.mark.parametrize("negatives", [1, 3])
-def test_bpr_and_its_gradient(loss: Callable[..., torch.Tensor], negatives: int) -> None:
-    size, dim, decay = 40, 24, 0.2
-    final = (3 * torch.randn(2, size * (2 + negatives), dim, dtype=torch.float64)).requires_grad_()
-    norms = torch.rand(2, size * (2 + negatives), dtype=torch.float64)
-    values = []
-    for rows in final:
-        own = rows[2 * size :].view(size, negatives, dim)
-        values.append(loss(rows[:size], rows[size : 2 * size], own))
-    sum(values).backward()
-    losses, grad = bpr_step(there(final), there(norms), size, decay, hardest=loss is bpr_hardest)
-    expected = torch.stack(values) + 0.5 * decay * norms.sum(dim=1) / size
-    assert distance(losses.mean(dim=1), expected.detach()) < 1e-6
-    assert distance(grad, final.grad) < 1e-6
-
-
-@pytest.mark.parametrize("loss", [bpr, bpr_hardest])
-def test_the_pairwise_loss_passes_its_gradient_on(loss: Callable[..., torch.Tensor]) -> None:
-    size, dim, negatives = 40, 24, 3
-    rows = torch.randn(size * (2 + negatives), dim, dtype=torch.float64, requires_grad=True)
-    expected = loss(rows[:size], rows[size : 2 * size], rows[2 * size :].view(size, negatives, dim))
-    (expected**2).backward()
-    again = there(rows).detach().requires_grad_()
-    found = PairwiseLoss.apply(again, size, loss is bpr_hardest)
-    (found**2).backward()
-    assert distance(found.detach(), expected.detach()) < 1e-6
-    assert distance(again.grad, rows.grad) < 1e-6
 
 
 def test_bfloat16_storage_is_within_its_rounding() -> None:

@@ -66,7 +66,7 @@ def test_rows_and_adjoint_are_those_of_one_matrix(R: csr_array, data: st.DataObj
 
 
 def test_what_cannot_be_filtered_is_refused(golden_matrix: csr_array) -> None:
-    with pytest.raises(ConfigError, match="17 frequencies were asked for, but a graph of 16 nodes has 16;"):
+    with pytest.raises(ConfigError, match="frequencies is 17, but a graph of 16 nodes has 16;"):
         filtered(golden_matrix, 17)
     some = filtered(golden_matrix, 4)
     with pytest.raises(ConfigError, match="no edges to drop; set edge_dropout=0"):

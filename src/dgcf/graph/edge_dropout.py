@@ -1,4 +1,4 @@
-"""Drop-edge: which stored entries of a propagation matrix a training step leaves out, drawn by number, never stored.
+"""Edge and message dropout: random draws by counter, so that no mask is ever stored.
 
 The draw for edge number e at (seed, step, layer) is a pure function in 32-bit unsigned arithmetic (wrapping products,
 logical shifts), so that NumPy, torch and a GPU kernel give the same bits::
@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from threading import local
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,41 +28,38 @@ from dgcf.graph.kernels.cpu.sparse import bits
 from dgcf.random import key_of
 
 Words = NDArray[np.uint32]
-DropKind = Literal["entries", "edges"]
 GOLDEN = 0x9E3779B9
-# Words worked on at a time. Fewer would stay in a nearer cache, but then two threads want Python's lock too often: on
+# Words per chunk. Smaller chunks stay in a nearer cache, but two threads then contend for Python's lock too often: on
 # two cores, a DGCF step on ML1M takes 23.5 ms at 2^15, 17.8 at 2^17 and 16.4 at 2^18.
 CHUNK = 1 << 18
 WORD = 0xFFFFFFFF
 
 
-class _Room(local):
-    """What a thread needs to draw in, kept: memory that is asked for anew at every draw is cleared anew, too."""
+class _Buffers(local):
+    """Work arrays of a thread, kept between draws: newly allocated memory would be cleared at every draw."""
 
     def __init__(self) -> None:
         self.arrays = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.bool_)
 
 
-_room = _Room()
+_buffers = _Buffers()
 
 
 @dataclass(frozen=True)
 class EdgeDrop:
-    """Leave each edge out with probability p; kept ones count ``1/(1-p)`` times, so the mean is the whole matrix.
+    """One draw of edge dropout: each stored entry is dropped with probability p, the others count ``1/(1-p)`` times.
 
-    ``kind="entries"`` draws every stored entry on its own, as the authors' code does: the matrix is not symmetric any
-    more, and its adjoint sees the mirrored draws. ``kind="edges"`` lets both directions of an edge share one draw: the
-    matrix stays symmetric. A draw depends on nothing but (seed, step, layer, edge): a fixed ``layer`` gives one draw
-    for all layers of a step.
+    Entries are drawn independently, as in the authors' code, so the thinned matrix is not symmetric; its adjoint uses
+    the mirrored draws. A draw depends on (seed, step, layer, entry) alone. A fixed ``layer`` gives all layers of a step
+    the same draw.
     """
 
     p: float
     seed: int
     step: int
     layer: int = 0
-    kind: DropKind = "entries"
     words: Tensor | None = field(default=None, compare=False)
-    """The two words of the draw on a device, (2,) int32, for a recorded step: then seed, step and layer say nothing."""
+    """``keys`` on a device, (2,) int32, or (lanes, 2) for trainings side by side; replaces seed, step and layer."""
     stream: ClassVar[str] = "drop-edge"
 
     def __post_init__(self) -> None:
@@ -72,12 +69,10 @@ class EdgeDrop:
             raise ConfigError(
                 f"drop-edge got seed {self.seed}, step {self.step}, layer {self.layer}; give whole numbers from 0 on."
             )
-        if self.kind not in ("entries", "edges"):
-            raise ConfigError(f"the kind of drop-edge is {self.kind!r}, expected 'entries' or 'edges'.")
 
     @property
     def rescale(self) -> float:
-        """``1/(1-p)``, the factor of what is kept."""
+        """``1/(1-p)``, the factor of the kept entries."""
         return 1.0 / (1.0 - self.p)
 
     @cached_property
@@ -85,19 +80,25 @@ class EdgeDrop:
         """``k0`` and the odd ``k1`` of this step and layer."""
         return draw_keys(self.seed, self.stream, self.step, self.layer)
 
+    def lane_keys(self, device: torch.device) -> Tensor:
+        """Return ``keys`` on a device, (lanes, 2) int32; one lane unless ``words`` has more."""
+        if self.words is not None:
+            return self.words if self.words.ndim == 2 else self.words[None]
+        return torch.from_numpy(np.array([self.keys], dtype=np.uint32).view(np.int32)).to(device)
+
     @property
     def limit(self) -> int:
         """Words below this are dropped: ``floor(p · 2^32)``."""
         return int(self.p * 2.0**32)
 
     def kept(self, hashes: Words) -> NDArray[np.bool_]:
-        """Which edges stay, given ``mix32`` of their numbers."""
+        """Return which edges are kept, given ``mix32`` of their numbers."""
         kept = np.empty(hashes.shape, dtype=np.bool_)
         self._draw(hashes, np.empty_like(hashes), np.empty_like(hashes), kept)
         return kept
 
     def _draw(self, hashes: Words, z: Words, shifted: Words, kept: NDArray[np.bool_]) -> None:
-        """``kept`` of ``hashes``; ``z`` and ``shifted`` are room to work in, of the same shape."""
+        """Write ``kept``; ``z`` and ``shifted`` are work arrays of the same shape."""
         k0, k1 = self.keys
         np.bitwise_xor(hashes, np.uint32(k0), out=z)
         np.multiply(z, np.uint32(k1), out=z)
@@ -107,21 +108,21 @@ class EdgeDrop:
         np.greater_equal(z, np.uint32(self.limit), out=kept)
 
     def mask(self, values: Tensor, hashes: Tensor, out: Tensor | None = None) -> Tensor:
-        """``values`` with the dropped ones set to zero (not yet rescaled). ``hashes`` are the int32 bits of mix32.
+        """Return ``values`` with the dropped ones set to zero, not yet rescaled. ``hashes``: the int32 bits of mix32.
 
-        On the CPU they can be written to ``out``, of the same shape and type.
+        On the CPU the result can be written to ``out``, of the same shape and type.
         """
         if values.device.type != "cpu":
             return values * self._kept_on_device(hashes)
         masked = torch.empty_like(values) if out is None else out
         bits_in, bits_out = bits(values), bits(masked)
         words = hashes.numpy().view(np.uint32)
-        z, shifted, kept = _room.arrays
+        z, shifted, kept = _buffers.arrays
         for start in range(0, len(words), CHUNK):
             part = slice(start, start + CHUNK)
             n = len(words[part])
             self._draw(words[part], z[:n], shifted[:n], kept[:n])
-            # A kept value times one, in its integer bits: one pass for any float width, bfloat16 included.
+            # Integer bits times zero or one: one pass for any float width, bfloat16 included.
             np.multiply(bits_in[part], kept[:n], out=bits_out[part])
         return masked
 
@@ -133,23 +134,23 @@ class EdgeDrop:
 
 @dataclass(frozen=True)
 class MessageDrop(EdgeDrop):
-    """Message dropout: the same draw for the numbers of an (N, dim) matrix, from a stream of its own.
+    """One draw of message dropout: the same formula for the numbers of an (N, dim) matrix, from its own stream.
 
-    In the place of an edge's ``h`` a number has that of its row and column: ``place_hashes``.
+    ``position_hashes`` of row and column takes the place of an edge's ``h``.
     """
 
     stream: ClassVar[str] = "drop-message"
 
     def kept_at(self, rows: Tensor, width: int) -> Tensor:
-        """Which numbers of the given rows stay: (n_rows, width), True or False; ``rows`` are int64 node numbers."""
-        hashes = place_hashes(rows, width)
+        """Return which numbers of the given rows are kept, (n_rows, width) bool; ``rows`` are int64 node numbers."""
+        hashes = position_hashes(rows, width)
         if rows.device.type == "cpu":
             return torch.from_numpy(self.kept(hashes.numpy().view(np.uint32)))
         return self._kept_on_device(hashes)
 
 
 def mix32(numbers: NDArray[Any]) -> Words:
-    """A fixed bijection of 32-bit words that leaves no trace of their order (see the module's formula)."""
+    """Return a fixed bijection of 32-bit words that hides their order (see the module's formula)."""
     x = numbers.astype(np.uint32)
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
     x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
@@ -157,16 +158,16 @@ def mix32(numbers: NDArray[Any]) -> Words:
 
 
 def hash_tensor(numbers: NDArray[Any], device: torch.device) -> Tensor:
-    """``mix32`` of edge numbers as an int32 tensor (torch has no full set of unsigned operations)."""
+    """Return ``mix32`` of edge numbers as an int32 tensor: torch lacks some unsigned operations."""
     return torch.from_numpy(mix32(numbers).view(np.int32)).to(device)
 
 
-def place_hashes(rows: Tensor, width: int) -> Tensor:
-    """What stands for the place (i, j) in a draw: ``mix32(i) ^ mix32(2³² − 1 − j)``, (n_rows, width) int32 bits.
+def position_hashes(rows: Tensor, width: int) -> Tensor:
+    """Return the hashes of positions (i, j): ``mix32(i) ^ mix32(2³² − 1 − j)``, (n_rows, width) int32 bits.
 
-    It knows neither the number of rows nor the width, so the draw of some rows is that of all, restricted.
+    They depend neither on the number of rows nor on the width, so a draw for some rows is part of the draw for all.
     """
-    x = rows.to(torch.int32)  # mix32 in signed arithmetic, where the rows are
+    x = rows.to(torch.int32)  # mix32 in signed arithmetic, on the device of the rows
     x = (x ^ ((x >> 16) & 0xFFFF)) * _signed(0x7FEB352D)
     x = (x ^ ((x >> 15) & 0x1FFFF)) * _signed(0x846CA68B)
     x = x ^ ((x >> 16) & 0xFFFF)
@@ -179,13 +180,13 @@ def _column_hashes(width: int, device: torch.device) -> Tensor:
 
 
 def draw_keys(seed: int, stream: str, step: int, layer: int) -> tuple[int, int]:
-    """``k0`` and the odd ``k1`` of a stream's step and layer."""
+    """Return ``k0`` and the odd ``k1`` of a stream's step and layer."""
     first, second = key_of(seed, f"{stream}/{step}/{layer}")
     return first & WORD, (second & WORD) | 1
 
 
 def draw_words(hashes: Tensor, keys: tuple[int, int] | Tensor) -> Tensor:
-    """z in torch's signed 32-bit arithmetic: products wrap alike, right shifts need their sign cut."""
+    """Return z in torch's signed 32-bit arithmetic: products wrap alike, right shifts are masked."""
     k0, k1 = keys.unbind() if isinstance(keys, Tensor) else (_signed(key) for key in keys)
     z = (hashes ^ k0) * k1
     return (z ^ ((z >> 16) & 0xFFFF)) * _signed(GOLDEN)

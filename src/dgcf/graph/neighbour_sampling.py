@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dgcf.graph.edge_dropout import EdgeDrop, draw_keys, draw_words, place_hashes
+from dgcf.graph.edge_dropout import EdgeDrop, draw_keys, draw_words, position_hashes
 from dgcf.graph.kernels.cpu.sparse import CSR, product, transpose
 from dgcf.graph.operators.stored import StoredMatrix
 
@@ -27,7 +27,7 @@ class NeighbourDraw:
         ``⌊z · degree / 2³²⌋`` for 32 random bits z, the same on every device.
         """
         keys = draw_keys(self.seed, "neighbours", self.step, self.layer)
-        words = draw_words(place_hashes(nodes, self.fanout), keys).long() & 0xFFFFFFFF
+        words = draw_words(position_hashes(nodes, self.fanout), keys).long() & 0xFFFFFFFF
         return (words * degrees[:, None]) >> 32
 
 

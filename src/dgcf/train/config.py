@@ -95,10 +95,13 @@ class TrainConfig:
 
     def score(self, users: Tensor, positives: Tensor, negatives: Tensor, hits: Tensor | None = None) -> Tensor:
         """The loss of a batch's final rows, without L2: a scalar; ``hits`` goes with shared negatives."""
-        settings = {name: getattr(self, name) for name in self.objective.settings}
-        if hits is not None:
-            settings["hits"] = hits
-        return self.objective.value(users, positives, negatives, **settings)
+        shared = {} if hits is None else {"hits": hits}
+        return self.objective.value(users, positives, negatives, **self.loss_settings, **shared)
+
+    @property
+    def loss_settings(self) -> dict[str, float]:
+        """The settings that the loss reads, by name."""
+        return {name: getattr(self, name) for name in self.objective.settings}
 
     @property
     def unread(self) -> list[str]:

@@ -1,10 +1,14 @@
-"""What a batch is scored by: ranking losses on the final rows, and L2 on the rows of layer 0."""
+"""Losses: ranking losses on the final rows of a batch, and L2 on its layer-0 rows.
+
+To add a loss, write it here, with its name in ``LossName`` and its entry in ``OBJECTIVES``.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -17,7 +21,7 @@ LOSSES: tuple[LossName, ...] = get_args(LossName)
 
 
 def bpr(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    """``mean of −log σ(s(u, i) − s(u, j))``, s the inner product (Rendle et al., UAI 2009).
+    """Return ``mean of −log σ(s(u, i) − s(u, j))``, s the inner product (Rendle et al., UAI 2009).
 
     Shapes: users (B, d), positives (B, d), negatives (B, n, d); the mean is over all B · n comparisons.
     ``softplus(−x)`` is ``−log σ(x)`` without its overflow.
@@ -27,9 +31,9 @@ def bpr(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
 
 
 class _BPR(torch.autograd.Function):
-    """With ``x = ⟨u, j − i⟩``: ``∂/∂u = σ(x)(j − i)``, ``∂/∂j = σ(x) u`` and ``∂/∂i = −∂/∂j``, by the mean's share.
+    """With ``x = ⟨u, j − i⟩``: ``∂/∂u = σ(x)(j − i)``, ``∂/∂j = σ(x) u`` and ``∂/∂i = −∂/∂j``, times the mean's weight.
 
-    Written out, since autograd passes over the batch's rows twice as often, which is a tenth of a step on a CPU.
+    Autograd would pass over the batch's rows twice as often, which takes a tenth of a step on a CPU.
     """
 
     @staticmethod
@@ -51,16 +55,16 @@ class _BPR(torch.autograd.Function):
 
 
 def bpr_hardest(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    """BPR against the one of a pair's n negatives that scores highest (Zhang et al., SIGIR 2013).
+    """Return BPR against the highest-scoring of a pair's n negatives (Zhang et al., SIGIR 2013).
 
-    Shapes as in ``bpr``; the mean is over the B pairs. Most uniform negatives are far below the positive and teach
-    nothing; the hardest of a few is nearer to what stands in its way at the top of the list.
+    Shapes as in ``bpr``; the mean is over the B pairs. Most uniform negatives score far below the positive and have
+    almost no gradient; the hardest of a few is closer to the items at the top of the list.
     """
     return softplus(_scored(users, negatives - positives.unsqueeze(1)).amax(dim=1)).mean()
 
 
 def _scored(users: Tensor, items: Tensor) -> Tensor:
-    """(B, n) inner products of each user (B, d) with its own items (B, n, d)."""
+    """Return the inner products of each user (B, d) with its own items (B, n, d), (B, n)."""
     if items.shape[1] == 1:  # the usual case, several times faster than a batch of tiny products
         return (users * items.squeeze(1)).sum(dim=1, keepdim=True)
     return torch.einsum("bd,bnd->bn", users, items)
@@ -69,20 +73,20 @@ def _scored(users: Tensor, items: Tensor) -> Tensor:
 def sampled_softmax(
     users: Tensor, positives: Tensor, negatives: Tensor, temperature: float, hits: Tensor | None = None
 ) -> Tensor:
-    """``mean of −log( e^(c(u,i)/τ) / (e^(c(u,i)/τ) + Σ_j e^(c(u,j)/τ)) )``, c the cosine, j over shared negatives.
+    """Return ``mean of −log( e^(c(u,i)/τ) / (e^(c(u,i)/τ) + Σ_j e^(c(u,j)/τ)) )``, c the cosine, j shared negatives.
 
-    Shapes: users (B, d), positives (B, d), negatives (K, d); ``hits`` (B, K) is true where j is an item of
-    the row's user, which must not count against it. Cosines bound the scores, so τ alone sets how hard the
-    hardest negatives pull. Scores are cosines, too, when items are ranked.
+    Shapes: users (B, d), positives (B, d), negatives (K, d); ``hits`` (B, K) is true where j is an item of the row's
+    user, and is then left out of the sum. Cosines are bounded, so τ alone sets the weight of the hardest negatives.
+    Items are ranked by cosines, too.
     """
     users, positives, negatives = (normalize(rows, dim=1) for rows in (users, positives, negatives))
     return softmax_product(users / temperature, positives, negatives, hits)
 
 
 def softmax_product(users: Tensor, positives: Tensor, negatives: Tensor, hits: Tensor | None = None) -> Tensor:
-    """``mean of −log( e^s(u,i) / (e^s(u,i) + Σ_j e^s(u,j)) )``, s the inner product; shapes as in ``sampled_softmax``.
+    """Return ``mean of −log( e^s(u,i) / (e^s(u,i) + Σ_j e^s(u,j)) )``, s the inner product.
 
-    The lengths of rows stay free, so an item's own popularity has a place in its score, and L2 sets how sharp it gets.
+    Shapes as in ``sampled_softmax``. Row lengths are free, so a score can express an item's popularity; L2 limits them.
     """
     value: Tensor = _SampledSoftmax.apply(users, positives, negatives, hits)  # type: ignore[no-untyped-call]
     return value
@@ -91,8 +95,8 @@ def softmax_product(users: Tensor, positives: Tensor, negatives: Tensor, hits: T
 class _SampledSoftmax(torch.autograd.Function):
     """With ``s`` the inner products and ``p`` their softmax: ``∂/∂s(u, j) = p_j`` and ``∂/∂s(u, i) = p_i − 1``.
 
-    Written out, since autograd passes over the (B, K) scores a dozen times and keeps several copies of them. Here they
-    are one matrix, changed in place; what belongs to a row of it is multiplied to the rows of its products instead.
+    Autograd would pass over the (B, K) scores a dozen times and keep several copies of them. Here they are one matrix,
+    changed in place; factors of its rows are applied to the rows of its products instead.
     """
 
     @staticmethod
@@ -119,11 +123,10 @@ class _SampledSoftmax(torch.autograd.Function):
 
 
 def directau(users: Tensor, positives: Tensor, negatives: Tensor, uniformity: float) -> Tensor:
-    """``alignment + γ · ½ (uniformity of users + uniformity of items)`` on unit rows (Wang et al., KDD 2022).
+    """Return ``alignment + γ · ½ (uniformity of users + uniformity of items)`` on unit rows (Wang et al., KDD 2022).
 
     Alignment is ``mean of ‖u − i‖²`` over the pairs; uniformity the logarithm of the ``mean of e^(−2‖x − y‖²)`` over
-    all pairs of rows on one side of the batch: pairs are pulled together, everything else apart, and no negatives are
-    drawn (``negatives`` is empty). Shapes: users (B, d), positives (B, d).
+    all pairs of rows on one side of the batch. ``negatives`` is empty. Shapes: users (B, d), positives (B, d).
     """
     users, positives = normalize(users, dim=1), normalize(positives, dim=1)
     alignment = (users - positives).square().sum(dim=1).mean()
@@ -131,7 +134,7 @@ def directau(users: Tensor, positives: Tensor, negatives: Tensor, uniformity: fl
 
 
 def _uniformity(rows: Tensor) -> Tensor:
-    """``log mean e^(−2‖x − y‖²)`` over the pairs x ≠ y of unit rows, for which ``‖x − y‖² = 2 − 2⟨x, y⟩``."""
+    """Return ``log mean e^(−2‖x − y‖²)`` over the pairs x ≠ y of unit rows, for which ``‖x − y‖² = 2 − 2⟨x, y⟩``."""
     n = len(rows)
     if n < 2:
         return rows.new_zeros(())
@@ -139,13 +142,25 @@ def _uniformity(rows: Tensor) -> Tensor:
     return torch.logsumexp(exponents.flatten(), dim=0) - math.log(n * (n - 1))
 
 
+def fused_bpr(final: Tensor, norms: Tensor, size: int, decay: float, *, hardest: bool) -> tuple[Tensor, Tensor]:
+    """Return BPR and its gradient by one GPU kernel; see ``Objective``."""
+    from dgcf.train.loss_kernels import bpr_step
+
+    return bpr_step(final, norms, size, decay, hardest=hardest)
+
+
 @dataclass(frozen=True)
 class Objective:
-    """A loss and what it asks of a batch: ``value(users, positives, negatives, **settings)``.
+    """A loss, ``value(users, positives, negatives, **settings)``, and the batches that it needs.
 
-    ``negatives``: how many unless told otherwise, for each pair or ``shared`` by the batch. ``cosine``: it compares
-    directions, so directions are ranked. ``all_pairs``: it compares rows with rows of other pairs, which is work enough
-    for several threads. ``settings``: those of the training settings that it reads.
+    ``negatives``: the default number, for each pair or ``shared`` by the batch. ``cosine``: the loss compares cosines,
+    so items are ranked by cosines. ``all_pairs``: it compares rows of different pairs, which is enough work for several
+    threads. ``settings``: the training settings that it reads.
+
+    ``fused(final, norms, size, decay, **settings)`` is the same loss as one GPU kernel, if there is one; otherwise the
+    GPU differentiates ``value``. ``final`` (lanes, R, dim) has the users, positives and negatives of ``size`` pairs, a
+    lane for each training. Returned are the losses (lanes, size), whose mean is the loss, and the gradient of
+    ``final``. The losses include ``½ · decay · ‖e‖²`` of their rows, from ``norms`` (lanes, R); the gradient does not.
     """
 
     value: Callable[..., Tensor]
@@ -154,22 +169,23 @@ class Objective:
     cosine: bool = False
     all_pairs: bool = False
     settings: tuple[str, ...] = ()
+    fused: Callable[..., tuple[Tensor, Tensor]] | None = None
 
 
 OBJECTIVES: Mapping[LossName, Objective] = {
-    "bpr": Objective(bpr, 1),
-    "bpr-hardest": Objective(bpr_hardest, 8),
+    "bpr": Objective(bpr, 1, fused=partial(fused_bpr, hardest=False)),
+    "bpr-hardest": Objective(bpr_hardest, 8, fused=partial(fused_bpr, hardest=True)),
     "softmax": Objective(sampled_softmax, 1024, shared=True, cosine=True, all_pairs=True, settings=("temperature",)),
     "softmax-product": Objective(softmax_product, 1024, shared=True, all_pairs=True),
-    # Inner products rank, as in its authors' code: the lengths, which the loss does not see, grow with popularity.
+    # Ranked by inner products, as in its authors' code: the lengths, which the loss ignores, grow with popularity.
     "directau": Objective(directau, 0, all_pairs=True, settings=("uniformity",)),
 }
 
 
 def l2_term(ego_rows: Tensor, times: Tensor, batch_size: int) -> Tensor:
-    """``½ Σ ‖e‖² / B`` over the layer-0 rows that a batch of B pairs uses, each as often as it is used.
+    """Return ``½ Σ ‖e‖² / B`` over the layer-0 rows of a batch of B pairs, each as often as it occurs.
 
-    ``ego_rows`` (R, d) are the distinct rows, ``times`` (R,) how often each occurs among the batch's users, positives
-    and negatives. Multiplied by λ this is the authors' reading of the paper's ``λ‖Θ‖²``; gates are not regularised.
+    ``ego_rows`` (R, d): the distinct rows; ``times`` (R,): how often each occurs among the batch's users, positives and
+    negatives. Times λ, this is the paper's ``λ‖Θ‖²`` as the authors' code reads it; gates are not regularised.
     """
     return 0.5 * (ego_rows.square().sum(dim=1) * times).sum() / batch_size

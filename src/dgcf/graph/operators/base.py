@@ -1,4 +1,4 @@
-"""Linear maps of node embeddings: what every propagation operator is, and the one that has a stored matrix."""
+"""The protocol of propagation operators, and the operator of a stored matrix."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class LinearMap(Protocol):
         """Bytes of the tensors that a product reads."""
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Any:
-        """The same map elsewhere or in another precision."""
+        """Return the same map on another device or in another precision."""
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``M x`` or ``(M x)[rows]``."""
+        """Return ``M x`` or ``(M x)[rows]``."""
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
+        """Return ``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
 
 
 class StoredMap:
-    """The map of a matrix whose entries are stored: ``L + Lc + I`` merged, one product a layer."""
+    """The map of a stored matrix: ``L + Lc + I`` merged, one product per layer."""
 
     gpu_matrix: GpuMatrix | None = None
     """The matrix in the layout of the Triton kernels, where they run."""
@@ -47,29 +47,29 @@ class StoredMap:
         self.dtype, self.device, self.nbytes = matrix.dtype, matrix.device, matrix.nbytes
 
     def to(self, device: torch.device, dtype: torch.dtype) -> StoredMap:
-        """The same map elsewhere or in another precision."""
+        """Return the same map on another device or in another precision."""
         return stored_map(self.matrix.to(device, dtype))
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``M x`` or ``(M x)[rows]``."""
+        """Return ``M x`` or ``(M x)[rows]``."""
         if rows is None:
             return _rescaled(self.matrix.product(x, self.matrix.weights(drop)), drop)
         return _rescaled(product(self.matrix.rows(rows, drop), x), drop)
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
+        """Return ``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
         if rows is None:
             return _rescaled(self.matrix.product(grad, self.matrix.weights(drop, adjoint=True)), drop)
         return _rescaled(product(transpose(self.matrix.rows(rows, drop)), grad), drop)
 
 
 def _rescaled(result: Tensor, drop: EdgeDrop | None) -> Tensor:
-    """Rescaling the result instead of the values touches N · dim numbers in place and no stored entry."""
+    """Rescale the result in place: N · dim numbers instead of a copy of the stored entries."""
     return result if drop is None else result.mul_(drop.rescale)
 
 
 def stored_map(matrix: StoredMatrix) -> StoredMap:
-    """The map of a stored matrix with the fastest products that there are where it lies."""
+    """Return the map of a stored matrix with the fastest products of its device."""
     if not triton_runs(matrix.device, matrix.dtype):
         return StoredMap(matrix)
     from dgcf.graph.kernels.cuda.sparse import GpuMap

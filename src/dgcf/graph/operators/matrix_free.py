@@ -1,4 +1,4 @@
-"""Unfiltered cross-hop without A²: two products with A in the place of one with a matrix that cannot be built."""
+"""The unfiltered cross-hop operator as two products with A, without building A²."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ Product = Callable[[Tensor, Tensor | None, EdgeDrop | None], Tensor]
 class MatrixFree:
     """``M x = d ⊙ A(d ⊙ x) + s ⊙ A(A(s ⊙ x)) + g ⊙ x`` with ``d = D^-½``, ``s = Dc^-½`` and a diagonal g.
 
-    g is 1 for the self term, less the diagonal of Lc, ``d_i / dc_i``, where the spec leaves that out.
+    g is 1 for the self-loop, minus the diagonal of Lc, ``d_i / dc_i``, if the spec excludes it.
 
-    Drop-edge thins A itself, one draw for its three products, and the diagonal: ``Â = A ∘ mask / (1-p)``. A two-hop
-    path needs both of its edges, so ``Â Â`` drops whole paths, not entries of Lc one by one. Off the diagonal its mean
-    is A². On it, ``kind="edges"`` uses the same draw there and back, so the mean is ``1/(1-p)`` times too large.
+    Edge dropout thins A itself, one draw for its three products, and the diagonal: ``Â = A ∘ mask / (1-p)``. A two-hop
+    path needs both of its edges, so ``Â Â`` drops whole paths, not entries of Lc one by one. Its mean is A².
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class MatrixFree:
 
     @classmethod
     def build(cls, A: csr_array, spec: PropagationSpec, dtype: torch.dtype, device: torch.device) -> MatrixFree:
-        """The operator of a spec on the adjacency A, (N, N)."""
+        """Return the operator of a spec on the adjacency A, (N, N)."""
         degree, cross_degree = degrees(A), cross_degrees(A)
         own = np.divide(degree, cross_degree, out=np.zeros_like(degree), where=cross_degree > 0)
         diagonal = np.full(len(degree), float(spec.self_loop))
@@ -58,7 +57,7 @@ class MatrixFree:
         return cls(stored_map(StoredMatrix(A, dtype, device)), direct_scale, inverse_sqrt(cross_degree), diagonal)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> MatrixFree:
-        """The same map elsewhere or in another precision."""
+        """Return the same map on another device or in another precision."""
         return MatrixFree(self.A.to(device, dtype), *self._exact)
 
     @property
@@ -68,44 +67,44 @@ class MatrixFree:
         return self.A.nbytes + sum(scale.nbytes for scale in scales if scale is not None)
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``M x`` or ``(M x)[rows]``."""
+        """Return ``M x`` or ``(M x)[rows]``."""
         if rows is None:
             return self._whole(x, drop, self.A.forward)
-        met = self._met(rows)
-        # The second hop is needed only where the first one of these rows arrives.
+        neighbours = self._neighbours(rows)
+        # The first product is needed only at the neighbours of these rows.
         inner = torch.zeros_like(x)
-        inner[met] = self.A.forward(self.cross_scale * x, met, drop)
+        inner[neighbours] = self.A.forward(self.cross_scale * x, neighbours, drop)
         result = self.cross_scale[rows] * self.A.forward(inner, rows, drop)
         if self.direct_scale is not None:
             result += self.direct_scale[rows] * self.A.forward(self.direct_scale * x, rows, drop)
         return result.add_(self._thinned_diagonal(drop)[rows] * x[rows])
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
+        """Return ``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
         if rows is None:
             return self._whole(grad, drop, self.A.adjoint)
-        met = self._met(rows)
+        neighbours = self._neighbours(rows)
         inner = self.A.adjoint(self.cross_scale[rows] * grad, rows, drop)
-        result = self.cross_scale * self.A.adjoint(inner[met], met, drop)
+        result = self.cross_scale * self.A.adjoint(inner[neighbours], neighbours, drop)
         if self.direct_scale is not None:
             result += self.direct_scale * self.A.adjoint(self.direct_scale[rows] * grad, rows, drop)
         # Not index_add_, which adds repeats in no fixed order on a GPU.
         return result.index_put_((rows,), self._thinned_diagonal(drop)[rows] * grad, accumulate=True)
 
     def _whole(self, x: Tensor, drop: EdgeDrop | None, product: Product) -> Tensor:
-        """The full product; all scales are diagonal, so the adjoint differs in the mirrored draws of A alone."""
+        """Return the full product; all scales are diagonal, so the adjoint differs only in the mirrored draws of A."""
         result = self.cross_scale * product(product(self.cross_scale * x, None, drop), None, drop)
         if self.direct_scale is not None:
             result += self.direct_scale * product(self.direct_scale * x, None, drop)
         return result.addcmul_(self._thinned_diagonal(drop), x)
 
-    def _met(self, rows: Tensor) -> Tensor:
-        """The neighbours of the given rows, each once."""
-        met: Tensor = torch.unique(self.A.matrix.rows(rows, None).indices).long()
-        return met
+    def _neighbours(self, rows: Tensor) -> Tensor:
+        """Return the distinct neighbours of the given rows."""
+        neighbours: Tensor = torch.unique(self.A.matrix.rows(rows, None).indices).long()
+        return neighbours
 
     def _thinned_diagonal(self, drop: EdgeDrop | None) -> Tensor:
-        """g under drop-edge, (N, 1): its entries are numbered after those of A."""
+        """Return g under edge dropout, (N, 1); its entries are numbered after those of A."""
         if drop is None:
             return self.diagonal
         return drop.mask(self.diagonal[:, 0], self._diagonal_hashes)[:, None].mul_(drop.rescale)

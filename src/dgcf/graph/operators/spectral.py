@@ -13,13 +13,13 @@ from torch import Tensor
 from dgcf.errors import ConfigError
 from dgcf.graph.edge_dropout import EdgeDrop
 
-# Below this size, or for more than this share of the frequencies, the whole decomposition costs less than Lanczos.
+# Below this size, or above this share of the frequencies, a full decomposition costs less than Lanczos.
 SMALL = 500
 SHARE = 0.25
 
 
 def whole_filter(matrix: csr_array) -> csr_array:
-    """``U Uᵀ + U Λ Uᵀ = I + (I − M) = 2I − M`` for a symmetric M: U is orthogonal, and U Λ Uᵀ is the Laplacian."""
+    """Return ``U Uᵀ + U Λ Uᵀ = I + (I − M) = 2I − M`` for a symmetric M: U is orthogonal, U Λ Uᵀ the Laplacian."""
     filtered = csr_array(2.0 * eye_array(matrix.shape[0], format="csr") - matrix)
     filtered.sort_indices()
     return filtered
@@ -28,7 +28,7 @@ def whole_filter(matrix: csr_array) -> csr_array:
 class LowFrequencies:
     """``x ↦ U (I + Λ) Uᵀ x`` for the m lowest frequencies of the Laplacian ``I − M``; U (N, m), Λ (m,).
 
-    The lowest eigenvalues λ of the Laplacian are the highest of M, 1 − λ. There is no edge in it to leave out.
+    The lowest eigenvalues λ of the Laplacian are the highest of M, 1 − λ. There are no edges to drop.
     """
 
     def __init__(
@@ -41,12 +41,11 @@ class LowFrequencies:
 
     @classmethod
     def build(cls, matrix: csr_array, count: int, dtype: torch.dtype, device: torch.device) -> LowFrequencies:
-        """Decompose the symmetric M, (N, N): the same vectors every time."""
+        """Decompose the symmetric M, (N, N), deterministically."""
         n_nodes = matrix.shape[0]
         if count > n_nodes:
             raise ConfigError(
-                f"{count:,} frequencies were asked for, but a graph of {n_nodes:,} nodes has {n_nodes:,}; "
-                "ask for fewer, or for all."
+                f"frequencies is {count:,}, but a graph of {n_nodes:,} nodes has {n_nodes:,}; set fewer, or all."
             )
         if _by_lanczos(n_nodes, count):
             values, vectors = eigsh(matrix, k=count, which="LA", v0=np.cos(np.arange(n_nodes)))
@@ -60,17 +59,17 @@ class LowFrequencies:
         return self.vectors.nbytes + self.gains.nbytes
 
     def to(self, device: torch.device, dtype: torch.dtype) -> LowFrequencies:
-        """The same map elsewhere or in another precision."""
+        """Return the same map on another device or in another precision."""
         return LowFrequencies(*self._exact, dtype, device)
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``M x`` or ``(M x)[rows]``."""
+        """Return ``M x`` or ``(M x)[rows]``."""
         self._refuse(drop)
         outer = self.vectors if rows is None else self.vectors[rows]
         return outer @ (self.gains * (self.vectors.T @ x))
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """``Mᵀ grad`` or ``M[rows]ᵀ grad``."""
+        """Return ``Mᵀ grad`` or ``M[rows]ᵀ grad``."""
         self._refuse(drop)
         outer = self.vectors if rows is None else self.vectors[rows]
         return self.vectors @ (self.gains * (outer.T @ grad))
@@ -83,7 +82,7 @@ class LowFrequencies:
 
 
 def spectral_memory(n_nodes: int, count: int) -> int:
-    """Bytes at the peak of ``LowFrequencies.build``: Lanczos' basis or the whole matrix twice, and the result."""
+    """Return the peak bytes of ``LowFrequencies.build``: Lanczos' basis or the dense matrix twice, and the result."""
     basis = max(2 * count + 1, 20) * n_nodes if _by_lanczos(n_nodes, count) else 2 * n_nodes * n_nodes
     return 8 * basis + (8 + 4) * n_nodes * count
 

@@ -1,19 +1,22 @@
-"""One step of several trainings on a CUDA device, in operations that can be recorded: nothing waits for the host.
+"""Seed lanes: one step of several trainings on a CUDA device, in operations that can be recorded.
 
-A training is a *lane*. Lanes over one graph differ in their seeds alone, and each one's arithmetic is the same to the
-bit as if it were alone. Models that are a stack of layers take their step as one, by the fused kernels; any other
-takes its own, on a stream of its own beside the others.
+A training is a *lane*. Lanes share a graph and differ in their seeds alone; each has the bits that it would have alone.
+A model that is a ``PropagationStack`` is computed by fused kernels for all lanes at once. Lanes of any other model run
+on parallel streams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
+from dgcf.graph import EdgeDrop
 from dgcf.models.base import DropSchedule, GraphModel, PropagationStack
 from dgcf.train.config import TrainConfig
 from dgcf.train.engines.base import Training
@@ -25,43 +28,58 @@ if TYPE_CHECKING:
 
 
 TABLE = 1 << 31
-"""Bytes of the table that says at once whether a user has an item; beyond them it is searched among the pairs."""
-
-
-PAIRWISE = {"bpr": False, "bpr-hardest": True}
-"""The losses that one kernel computes, and whether the hardest negative alone counts."""
+"""The most bytes of a table of all users and items; beyond that, pairs are found by binary search."""
 
 
 class Lanes(Protocol):
-    """The state of some lanes on the device, and how they take a step."""
+    """The state of several trainings on the device, and their common step."""
 
-    def changing(self) -> list[Tensor]:
-        """All that a step writes, apart from gradients."""
+    def state(self) -> list[Tensor]:
+        """Return all tensors that a step writes, except gradients."""
 
     def step(self, size: int, batch: BatchNodes, words: Tensor) -> None:
-        """One Adam step of every lane on ``size`` pairs; ``words`` (lanes, 2, layers, 2): of edges, of messages."""
+        """Take one Adam step of each lane on ``size`` pairs.
+
+        ``words`` (lanes, 2, layers, 2): the key words of edge dropout and of message dropout.
+        """
 
 
-class Scorer:
-    """The loss of a batch's final rows, by the objective's own definition."""
+class FusedLoss(torch.autograd.Function):
+    """``Objective.fused`` for the rows (R, dim) of one lane, without L2: the kernel computes value and gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, size: int, fused: Callable[..., tuple[Tensor, Tensor]]) -> Tensor:
+        norms = torch.zeros(1, len(rows), device=rows.device)
+        losses, grad = fused(rows.contiguous()[None], norms, size, 0.0)
+        ctx.save_for_backward(grad[0])
+        return losses.mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, sent: Tensor) -> tuple[Tensor, None, None]:
+        return sent * ctx.saved_tensors[0], None, None
+
+
+class BatchLoss:
+    """The loss of a batch's final rows, for one lane or, if the objective has a fused form, for all."""
 
     def __init__(self, config: TrainConfig, sampler: Sampler, device: torch.device) -> None:
         self.config, self.sampler, pairs = config, sampler, sampler.pairs
         self.n_users, self.n_items = pairs.n_users, pairs.n_items
+        fused = config.objective.fused
+        self.fused = None if fused is None else partial(fused, **config.loss_settings)
         if sampler.shared is not None:
-            known = pairs.user_idx * pairs.n_items + pairs.indices
-            self.known = torch.from_numpy(known.astype(np.int64)).to(device)
+            keys = pairs.user_idx * pairs.n_items + pairs.indices
+            self.keys = torch.from_numpy(keys.astype(np.int64)).to(device)
             self.table: Tensor | None = None
             if self.n_users * self.n_items <= TABLE:
                 self.table = torch.zeros(self.n_users, self.n_items, dtype=torch.bool, device=device)
-                self.table.view(-1)[self.known] = True
+                self.table.view(-1)[self.keys] = True
 
     def value(self, rows: Tensor, nodes: Tensor, size: int) -> Tensor:
-        """A scalar; ``rows`` (R, dim) are those of ``nodes`` (R,): the users, the positives, the negatives."""
-        if self.config.loss in PAIRWISE:
-            from dgcf.graph.kernels.cuda.stack import PairwiseLoss
-
-            value: Tensor = PairwiseLoss.apply(rows, size, PAIRWISE[self.config.loss])  # type: ignore[no-untyped-call]
+        """Return the loss, a scalar; ``rows`` (R, dim) of ``nodes`` (R,): the users, the positives, the negatives."""
+        if self.fused is not None:
+            value: Tensor = FusedLoss.apply(rows, size, self.fused)  # type: ignore[no-untyped-call]
             return value
         users, positives, negatives = rows[:size], rows[size : 2 * size], rows[2 * size :]
         if not self.config.objective.shared:
@@ -71,18 +89,18 @@ class Scorer:
         return self.config.score(users, positives, negatives, hits)
 
     def _hits(self, users: Tensor, items: Tensor) -> Tensor:
-        """Where ``users`` (B, 1) and ``items`` (K,) are a training pair."""
+        """Return where ``users`` (B, 1) and ``items`` (K,) are a training pair, (B, K) bool."""
         if self.table is not None:
             return self.table[users, items]
         pair = users * self.n_items + items
-        place = torch.searchsorted(self.known, pair).clamp_max(len(self.known) - 1)
-        return self.known[place] == pair
+        position = torch.searchsorted(self.keys, pair).clamp_max(len(self.keys) - 1)
+        return self.keys[position] == pair
 
 
 class StackLanes:
-    """Models that are stacks of layers: their parameters lie one upon the other, and one kernel serves all lanes.
+    """Lanes of a ``PropagationStack``: their parameters are stacked in one tensor, and each kernel computes all lanes.
 
-    From here on the lanes' parameters, Adam's state and running losses are views of what is stacked here.
+    The parameters, Adam states and running losses of the trainings become views of the stacked tensors.
     """
 
     def __init__(self, lanes: Sequence[Training]) -> None:
@@ -90,7 +108,7 @@ class StackLanes:
 
         first, stack = lanes[0], _stack_of(lanes[0].model)
         self.lanes, self.config, self.device = lanes, first.config, first.model.layer0.device
-        self.scorer = Scorer(first.config, first.sampler, self.device)
+        self.loss = BatchLoss(first.config, first.sampler, self.device)
         matrix = None if first.propagation is None else first.propagation.gpu_matrix
         storage = torch.bfloat16 if self.config.storage == "bfloat16" else torch.float32
         self.stack = GpuStack(matrix, stack.layers, stack.mean, storage)
@@ -106,12 +124,12 @@ class StackLanes:
         return [self.layer0] if self.logits is None else [self.layer0, self.logits]
 
     def _joined_adam(self) -> torch.optim.Optimizer:
-        """One optimizer for all lanes, in the state that theirs are in; they have stepped equally often."""
+        """Return one optimizer for all lanes with the state of theirs; all have taken the same number of steps."""
         settings = {"lr": self.config.learning_rate, "fused": True, "capturable": True}
         joined = torch.optim.Adam(self._parameters(), **settings)  # type: ignore[arg-type]
-        own = [[lane.model.layer0, *_gates_of(lane.model)] for lane in self.lanes]
+        separate = [[lane.model.layer0, *_gates_of(lane.model)] for lane in self.lanes]
         for number, parameter in enumerate(self._parameters()):
-            states = [lane.optimizer.state[mine[number]] for lane, mine in zip(self.lanes, own, strict=True)]
+            states = [lane.optimizer.state[mine[number]] for lane, mine in zip(self.lanes, separate, strict=True)]
             before = states[0].get("step")
             state: dict[str, Any] = {
                 "step": torch.zeros((), device=self.device) if before is None else before.clone().to(self.device)
@@ -120,24 +138,22 @@ class StackLanes:
                 parts = [kept.get(kind, torch.zeros_like(part)) for kept, part in zip(states, parameter, strict=True)]
                 state[kind] = torch.stack([part.detach() for part in parts])
             joined.state[parameter] = state
-            for place, (lane, mine) in enumerate(zip(self.lanes, own, strict=True)):
-                views = {kind: state[kind][place] for kind in ("exp_avg", "exp_avg_sq")}
+            for position, (lane, mine) in enumerate(zip(self.lanes, separate, strict=True)):
+                views = {kind: state[kind][position] for kind in ("exp_avg", "exp_avg_sq")}
                 lane.optimizer.state[mine[number]] = {"step": state["step"], **views}
         return joined
 
-    def changing(self) -> list[Tensor]:
+    def state(self) -> list[Tensor]:
         state = [value for kept in self.optimizer.state.values() for value in kept.values()]
         return [*(parameter.data for parameter in self._parameters()), *state, self.total]
 
     @torch.no_grad()
     def step(self, size: int, batch: BatchNodes, words: Tensor) -> None:
-        from dgcf.graph.kernels.cuda.sparse import Draw
-
-        draws = None
-        if self.config.edge_dropout:
-            draws = [Draw(layer, int(self.config.edge_dropout * 2.0**32)) for layer in words[:, 0].unbind(1)]
+        p, drops = self.config.edge_dropout, None
+        if p:
+            drops = [EdgeDrop(p, 0, 0, words=layer) for layer in words[:, 0].unbind(1)]
         alpha = None if self.logits is None else torch.sigmoid(self.logits)
-        final, norms, passed = self.stack.forward(self.layer0, alpha, batch, draws)
+        final, norms, passed = self.stack.forward(self.layer0, alpha, batch, drops)
         losses, grad = self._losses(final, norms, batch.nodes, size)
         self.layer0.grad, to_alpha = self.stack.backward(passed, grad, self.config.l2 / size)
         if self.logits is not None and alpha is not None and to_alpha is not None:
@@ -146,26 +162,24 @@ class StackLanes:
         self.total += losses
 
     def _losses(self, final: Tensor, norms: Tensor, nodes: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """The lanes' losses times the pairs of the batch, L2 included, and the gradient of the final rows."""
-        if self.config.loss in PAIRWISE:
-            from dgcf.graph.kernels.cuda.sparse import bpr_step
-
-            losses, grad = bpr_step(final, norms, size, self.config.l2, hardest=PAIRWISE[self.config.loss])
+        """Return the lanes' losses times ``size``, L2 included, and the gradient of the final rows."""
+        if self.loss.fused is not None:
+            losses, grad = self.loss.fused(final, norms, size, self.config.l2)
             return losses.sum(dim=1), grad
         with torch.enable_grad():
             leaf = final.requires_grad_()
-            values = torch.stack([self.scorer.value(*lane, size) for lane in zip(leaf, nodes, strict=True)])
+            values = torch.stack([self.loss.value(*lane, size) for lane in zip(leaf, nodes, strict=True)])
             (grad,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach() * size + 0.5 * self.config.l2 * norms.sum(dim=1), grad
 
 
 class ModelLanes:
-    """Any other model: each lane has its own parameters and optimizer, and a stream beside the others."""
+    """Lanes of any other model: each has its own parameters, optimizer and stream."""
 
     def __init__(self, lanes: Sequence[Training]) -> None:
         self.lanes, first = lanes, lanes[0]
         self.config, self.device = first.config, first.model.layer0.device
-        self.scorer = Scorer(first.config, first.sampler, self.device)
+        self.loss = BatchLoss(first.config, first.sampler, self.device)
         self.streams = [torch.cuda.Stream() for _ in lanes]  # type: ignore[no-untyped-call]
         for lane in lanes:
             for parameter in lane.model.parameters():
@@ -176,33 +190,33 @@ class ModelLanes:
                         "exp_avg_sq": torch.zeros_like(parameter),
                     }
 
-    def changing(self) -> list[Tensor]:
-        found = []
+    def state(self) -> list[Tensor]:
+        tensors = []
         for lane in self.lanes:
             for parameter in lane.model.parameters():
-                found += [parameter.data, *lane.optimizer.state[parameter].values()]
-            found.append(lane.running_loss)
-        return found
+                tensors += [parameter.data, *lane.optimizer.state[parameter].values()]
+            tensors.append(lane.running_loss)
+        return tensors
 
     def step(self, size: int, batch: BatchNodes, words: Tensor) -> None:
-        here = torch.cuda.current_stream()
+        current = torch.cuda.current_stream()
         for number, (lane, stream) in enumerate(zip(self.lanes, self.streams, strict=True)):
-            stream.wait_stream(here)
+            stream.wait_stream(current)
             with torch.cuda.stream(stream):
                 self._step(lane, size, type(batch)(*(part[number : number + 1] for part in batch)), words[number])
         for stream in self.streams:
-            here.wait_stream(stream)
+            current.wait_stream(stream)
 
     @torch.enable_grad()
     def _step(self, lane: Training, size: int, batch: BatchNodes, words: Tensor) -> None:
-        """The trainer's own step with all rows of the last layer: how many a batch has is not known beforehand."""
+        """Take the eager engine's step with all rows of the last layer: a recorded step has fixed shapes."""
         from dgcf.graph.kernels.cuda.stack import NodeRows
 
         config, model = self.config, lane.model
         drop = DropSchedule(config.edge_dropout, 0, 0, edge_words=words[0], message_words=words[1])
         lane.optimizer.zero_grad(set_to_none=True)
         rows: Tensor = NodeRows.apply(model(lane.propagation, drop=drop), batch)  # type: ignore[no-untyped-call]
-        value = self.scorer.value(rows, batch.nodes[0], size)
+        value = self.loss.value(rows, batch.nodes[0], size)
         if config.l2:
             ones = torch.ones_like(batch.nodes[0], dtype=torch.float32)
             times = torch.zeros(model.n_nodes, device=self.device).scatter_add_(0, batch.nodes[0], ones)

@@ -1,9 +1,9 @@
-"""The whole stack of propagation layers on a CUDA device, forward and adjoint, for the nodes of a batch.
+"""The stack of propagation layers on a CUDA device, forward and adjoint, for the nodes of a batch.
 
     E⁽ˡ⁾ = M̂⁽ˡ⁾ (α⁽ˡ⁾ ⊙ E⁽ˡ⁻¹⁾)   for l = 1 … L,      final = mean of E⁽⁰⁾ … E⁽ᴸ⁾ (or E⁽ᴸ⁾), at the batch's nodes.
 
-Of the last layer only those rows are computed. In the adjoint, what flows into layer L − 1 comes from those rows alone:
-the others are skipped by a flag, not multiplied by zero. No (N, dim) sum of layers exists: the read-out gathers rows.
+The last layer is computed for those rows only. In the adjoint, the gradient of layer L − 1 comes from those rows alone:
+a flag skips the others. No (N, dim) sum of layers is stored: the readout gathers rows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dgcf.graph.kernels.cuda.sparse import Draw, GpuMatrix, bpr_step, collect, readout
+from dgcf.graph.edge_dropout import EdgeDrop
+from dgcf.graph.kernels.cuda.sparse import GpuMatrix, collect, readout
 
 
 class BatchNodes(NamedTuple):
-    """The nodes of a batch, (lanes, R) int64 with repeats; the same ascending, and where each then stood."""
+    """The nodes of a batch, (lanes, R) int64 with repeats; the same sorted, and their positions before sorting."""
 
     nodes: Tensor
     ranked: Tensor
@@ -29,10 +30,10 @@ class BatchNodes(NamedTuple):
 
 @dataclass(frozen=True)
 class GpuStack:
-    """``layers`` propagations and a read-out; ``mean``: of all layers, else the last. Without layers, no matrix.
+    """``layers`` propagations and a readout: the ``mean`` of all layers, otherwise the last. Without layers, no matrix.
 
-    ``storage`` is the type in which layers and their gradients are kept between products: float32 or bfloat16. Lanes
-    are trainings side by side: x (lanes, N, dim), α (lanes, n_gates, N) with one gate for each layer or one for all.
+    ``storage``: the type of layers and their gradients between products, float32 or bfloat16. Lanes are trainings side
+    by side: x (lanes, N, dim), α (lanes, n_gates, N) with one gate per layer or one for all.
     """
 
     matrix: GpuMatrix | None
@@ -41,24 +42,24 @@ class GpuStack:
     storage: torch.dtype = torch.float32
 
     def forward(
-        self, x: Tensor, alpha: Tensor | None, batch: BatchNodes, draws: Sequence[Draw] | None
+        self, x: Tensor, alpha: Tensor | None, batch: BatchNodes, drops: Sequence[EdgeDrop] | None
     ) -> tuple[Tensor, Tensor, Passed]:
-        """The final rows (lanes, R, dim), ``‖x‖²`` of their rows of layer 0 (lanes, R), and what ``backward`` needs."""
+        """Return the final rows (lanes, R, dim), ``‖x‖²`` of their layer-0 rows (lanes, R), and ``Passed``."""
         flags = torch.zeros(x.shape[:2], dtype=torch.int32, device=x.device).scatter_(1, batch.nodes, 1)
         kept = torch.empty(self.layers, *x.shape, dtype=self.storage, device=x.device)
         below = x.to(self.storage)
         for layer in range(self.layers):
             last = layer == self.layers - 1
-            draw = None if draws is None else draws[layer]
+            drop = None if drops is None else drops[layer]
             assert self.matrix is not None
-            self.matrix.product(below, kept[layer], alpha=_gate(alpha, layer), draw=draw, only=flags if last else None)
+            self.matrix.product(below, kept[layer], alpha=_gate(alpha, layer), drop=drop, only=flags if last else None)
             below = kept[layer]
         final, norms = readout(x, kept, batch.nodes, mean=self.mean)
-        return final, norms, Passed(x, alpha, kept, batch, draws, flags)
+        return final, norms, Passed(x, alpha, kept, batch, drops, flags)
 
     def backward(self, passed: Passed, grad: Tensor, decay: float) -> tuple[Tensor, Tensor | None]:
-        """The gradients of x and α from that of the final rows, with ``½ decay ‖x‖²`` of every row of the batch."""
-        x, alpha, kept, batch, draws, flags = passed
+        """Return the gradients of x and α from that of the final rows, with ``½ decay ‖x‖²`` of each row."""
+        x, alpha, kept, batch, drops, flags = passed
         scale = 1.0 / (self.layers + 1) if self.mean else 1.0
         straight, bottom = collect(grad, x, batch.order, batch.ranked, scale=scale, decay=decay, mean=self.mean)
         if self.matrix is None:
@@ -77,7 +78,7 @@ class GpuStack:
                 base=bottom if first else straight if self.mean else None,
                 flags=flags,
                 sparse=layer == self.layers - 1,
-                draw=None if draws is None else draws[layer],
+                drop=None if drops is None else drops[layer],
             )
         if dots is not None and alpha is not None and alpha.shape[1] == 1:
             dots = dots.sum(dim=1, keepdim=True)
@@ -85,13 +86,13 @@ class GpuStack:
 
 
 class Passed(NamedTuple):
-    """What the adjoint needs of a forward pass."""
+    """The values of a forward pass that its adjoint needs."""
 
     x: Tensor
     alpha: Tensor | None
     kept: Tensor
     batch: BatchNodes
-    draws: Sequence[Draw] | None
+    drops: Sequence[EdgeDrop] | None
     flags: Tensor
 
 
@@ -106,29 +107,13 @@ class NodeRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        nothing = torch.zeros(1, *ctx.shape, device=grad.device)
+        zeros = torch.zeros(1, *ctx.shape, device=grad.device)
         flags = torch.zeros(ctx.shape[0], 1, dtype=torch.bool, device=grad.device)
         flags.index_fill_(0, ctx.batch.nodes[0], value=True)
         summed, _ = collect(
-            grad.contiguous()[None], nothing, ctx.batch.order, ctx.batch.ranked, scale=1.0, decay=0.0, mean=False
+            grad.contiguous()[None], zeros, ctx.batch.order, ctx.batch.ranked, scale=1.0, decay=0.0, mean=False
         )
         return torch.where(flags, summed[0], 0.0), None
-
-
-class PairwiseLoss(torch.autograd.Function):
-    """BPR of (R, dim) rows of one lane, as ``bpr_step`` has it, without L2: one kernel finds value and gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, size: int, hardest: bool) -> Tensor:
-        none = torch.zeros(1, len(rows), device=rows.device)
-        losses, grad = bpr_step(rows.contiguous()[None], none, size, 0.0, hardest=hardest)
-        ctx.save_for_backward(grad[0])
-        return losses.mean()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, sent: Tensor) -> tuple[Tensor, None, None]:
-        return sent * ctx.saved_tensors[0], None, None
 
 
 def _gate(alpha: Tensor | None, layer: int) -> Tensor | None:

@@ -1,8 +1,8 @@
-# Triton kernels are not Python functions: their arguments are pointers and have no types that mypy could know.
+# The arguments of Triton kernels are pointers, whose types mypy cannot know.
 # mypy: disable-error-code="untyped-decorator,no-untyped-def"
-"""Triton kernels for the propagation stack: product, gate, drop-edge, read-out and BPR of a training step.
+"""Triton kernels of the propagation stack: product, gate, edge dropout and readout.
 
-Nothing is added atomically: the same input gives the same bits. Sums are float32, whatever the storage.
+Nothing is added atomically, so the same input gives the same bits. Sums are float32 for any storage.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton.language as tl
 
 @triton.jit
 def _kept(hashes, entries, within, keys, limit, GOLDEN: tl.constexpr):
-    """Which entries stay under drop-edge: the formula of ``dgcf.graph.edge_dropout`` in unsigned 32-bit arithmetic."""
+    """Return which entries edge dropout keeps, by the formula of ``dgcf.graph.edge_dropout``."""
     h = tl.load(hashes + entries, mask=within, other=0).to(tl.uint32, bitcast=True)
     k0 = tl.load(keys).to(tl.uint32, bitcast=True)
     k1 = tl.load(keys + 1).to(tl.uint32, bitcast=True)
@@ -28,7 +28,7 @@ def _sum_entries(
     DROP: tl.constexpr, GATE: tl.constexpr, SPARSE: tl.constexpr, GOLDEN: tl.constexpr,
     BLOCK_E: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """``Σ_e v_e α_e x[index_e]`` over the entries from ``start`` to ``end``, (BLOCK_D,) in float32."""
+    """Return ``Σ_e v_e α_e x[index_e]`` over the entries from ``start`` to ``end``, (BLOCK_D,) in float32."""
     columns = tl.arange(0, BLOCK_D)
     total = tl.zeros((BLOCK_D,), dtype=tl.float32)
     for first in range(start, end, BLOCK_E):
@@ -53,7 +53,7 @@ def _finish(
     out, row, total, rescale, alpha, inner, dot, base, flags, D,
     ADJOINT_GATE: tl.constexpr, BASE: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Write one row; in the adjoint also the gate's gradient and what the read-out sends straight to this layer."""
+    """Write one row; in the adjoint also the gate's gradient, and add the readout's gradient of this layer."""
     columns = tl.arange(0, BLOCK_D)
     mask = columns < D
     here = row.to(tl.int64) * D + columns
@@ -73,12 +73,12 @@ def segments_kernel(
     DROP: tl.constexpr, GATE: tl.constexpr, SPARSE: tl.constexpr, ONLY: tl.constexpr, ADJOINT_GATE: tl.constexpr,
     BASE: tl.constexpr, GOLDEN: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """One segment a program; a row that is one segment is finished at once, a part of a longer one is put aside."""
+    """Sum one segment; write a row of one segment, store the sum of a part of a longer row."""
     place = tl.program_id(0)
     lane = tl.program_id(1).to(tl.int64)
     row = tl.load(seg_row + place)
     flags += lane * N
-    if ONLY:  # noqa: SIM102 (the outer one is decided when the kernel is compiled)
+    if ONLY:  # noqa: SIM102 (the outer condition is decided at compile time)
         if tl.load(flags + row) == 0:
             return
     slot = tl.load(seg_slot + place)
@@ -108,7 +108,7 @@ def long_rows_kernel(
     lane = tl.program_id(1).to(tl.int64)
     row = tl.load(long_row + place)
     flags += lane * N
-    if ONLY:  # noqa: SIM102 (the outer one is decided when the kernel is compiled)
+    if ONLY:  # noqa: SIM102 (the outer condition is decided at compile time)
         if tl.load(flags + row) == 0:
             return
     whole = lane * N * D
@@ -126,7 +126,7 @@ def readout_kernel(
     out, norms, x, layers, nodes, scale, first, last, N, D, R, layer_step, nodes_lane, EGO: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """What is ranked of one node of the batch: layers ``first`` to ``last``, summed and scaled; and ``‖x‖²`` of it."""
+    """Write the final row of one node, layers ``first`` to ``last`` summed and scaled, and its ``‖x‖²``."""
     place = tl.program_id(0)
     lane = tl.program_id(1).to(tl.int64)
     columns = tl.arange(0, BLOCK_D)
@@ -145,7 +145,7 @@ def collect_kernel(
     straight, bottom, grad, x, order, ranked, scale, decay, N, D, R, sorted_lane,
     EGO: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """What one node of the batch gets from the loss: the sum of its gradients, in order, and its share of L2."""
+    """Write the gradient of one node of the batch: the sum over its positions, in order, and its L2 term."""
     place = tl.program_id(0)
     lane = tl.program_id(1).to(tl.int64)
     order += lane * sorted_lane
@@ -168,52 +168,3 @@ def collect_kernel(
         tl.store(straight + at, total, mask=mask)
         kept = decay * (here - place).to(tl.float32) * tl.load(x + at, mask=mask, other=0.0)
         tl.store(bottom + at, total * EGO + kept, mask=mask)
-
-
-@triton.jit
-def bpr_kernel(losses, grad, final, norms, decay, B, n, R, D, HARDEST: tl.constexpr, BLOCK_D: tl.constexpr):
-    """One pair's BPR against its n negatives, or the hardest of them, and its share of L2: the loss, and the gradient
-    of its rows.
-    """
-    pair = tl.program_id(0)
-    lane = tl.program_id(1).to(tl.int64)
-    columns = tl.arange(0, BLOCK_D)
-    mask = columns < D
-    final += lane * R * D
-    grad += lane * R * D
-    norms += lane * R
-    user = tl.load(final + pair * D + columns, mask=mask, other=0.0)
-    item = tl.load(final + (B + pair) * D + columns, mask=mask, other=0.0)
-    score = tl.sum(user * item, axis=0)
-    first = 2 * B + pair * n
-    hardest = 0
-    if HARDEST:
-        highest = -float("inf")
-        for k in range(n):
-            other = tl.load(final + (first + k) * D + columns, mask=mask, other=0.0)
-            found = tl.sum(user * other, axis=0)
-            hardest = tl.where(found > highest, k, hardest)
-            highest = tl.maximum(found, highest)
-    to_user = tl.zeros((BLOCK_D,), dtype=tl.float32)
-    to_item = 0.0
-    loss = 0.0
-    squares = tl.load(norms + pair) + tl.load(norms + B + pair)
-    counted = 1 if HARDEST else n
-    share = 1.0 / (B * counted)
-    for k in range(n):
-        at = first + k
-        counts = 1.0
-        if HARDEST:
-            counts = tl.where(k == hardest, 1.0, 0.0)
-        other = tl.load(final + at * D + columns, mask=mask, other=0.0)
-        ahead = tl.sum(user * other, axis=0) - score
-        small = tl.exp(-tl.abs(ahead))
-        loss += counts * (tl.maximum(ahead, 0.0) + tl.log(1.0 + small))  # log(1 + e^ahead) without its overflow
-        weight = tl.where(ahead > 0, 1.0 / (1.0 + small), small / (1.0 + small)) * share * counts
-        to_user += weight * (other - item)
-        to_item -= weight
-        tl.store(grad + at * D + columns, weight * user, mask=mask)
-        squares += tl.load(norms + at)
-    tl.store(grad + pair * D + columns, to_user, mask=mask)
-    tl.store(grad + (B + pair) * D + columns, to_item * user, mask=mask)
-    tl.store(losses + lane * B + pair, loss / counted + 0.5 * decay * squares)
