@@ -6,7 +6,7 @@ import pytest
 
 from dgcf.config import Between, OneOf
 from dgcf.errors import ConfigError
-from dgcf.experiments.space import as_numbers_of, contains, parse_space, space_of, written
+from dgcf.experiments.space import contains, format_spaces, match_type, parse_space, space_of
 from dgcf.models import CATALOG
 from dgcf.train import resolve
 from dgcf.train.presets import PRESETS
@@ -83,5 +83,5 @@ def test_what_is_no_space_is_refused(word: str, message: str) -> None:
 
 
 def test_whole_bounds_of_a_real_setting_are_real() -> None:
-    assert written({"edge_dropout": as_numbers_of(Between(0, 1), 0.1)}) == {"edge_dropout": "0.0:1.0"}
-    assert written({"layers": as_numbers_of(Between(1, 4), 3)}) == {"layers": "1:4"}
+    assert format_spaces({"edge_dropout": match_type(Between(0, 1), 0.1)}) == {"edge_dropout": "0.0:1.0"}
+    assert format_spaces({"layers": match_type(Between(1, 4), 3)}) == {"layers": "1:4"}

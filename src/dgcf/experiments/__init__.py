@@ -1,1 +1,1 @@
-"""The experiments room: many trainings at once, and what they say together."""
+"""Experiments: training runs, comparisons of models, tuning, and the reproduction of the paper."""

@@ -1,4 +1,4 @@
-"""``study.json``: what a study is of, written once with its own checksum, and compared whenever the study is opened."""
+"""``study.json``: the description of a study, written once with its checksum and compared when the study is opened."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ def read_about(path: Path) -> tuple[dict[str, Any], str | None]:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What differs between two descriptions, each in a few words; where the same data came from is no difference."""
+    """Yield the differences between two descriptions; the source of the same data is not one."""
     if before["dataset"]["fingerprint"] != now["dataset"]["fingerprint"]:
-        told = [f"{about['dataset']['name']} ({about['dataset']['fingerprint'][:12]})" for about in (before, now)]
-        yield f"dataset {told[0]} is now {told[1]}"
+        old, new = (f"{about['dataset']['name']} ({about['dataset']['fingerprint'][:12]})" for about in (before, now))
+        yield f"dataset {old} is now {new}"
     elif before["dataset"].get("order") != now["dataset"].get("order"):
         yield OTHER_ORDER
-    old, new = _flat(before), _flat(now)
-    for key in dict.fromkeys([*old, *new]):
-        if old.get(key) != new.get(key):
-            yield f"{key} {old.get(key, 'not given')} is now {new.get(key, 'not given')}"
+    fields, fields_now = _flat(before), _flat(now)
+    for key in dict.fromkeys([*fields, *fields_now]):
+        if fields.get(key) != fields_now.get(key):
+            yield f"{key} {fields.get(key, 'not given')} is now {fields_now.get(key, 'not given')}"
 
 
 def _flat(about: Mapping[str, Any]) -> dict[str, Any]:
     plain = {key: value for key, value in about.items() if key not in ("dataset", "space", "settings")}
-    # A setting that came with a later version than the study had its default there.
+    # A setting that a later version added had its default in the study.
     defaults = resolve(about["model"], preset="plain").settings()
     space = {f"space of {key}": value for key, value in about["space"].items()}
     return {**plain, **space, **defaults, **about["settings"]}

@@ -1,8 +1,8 @@
 """The journal of a study: every trial as it is begun, reported and ended, one line each.
 
 It is the only source of truth about trials. A line is appended in one write, under the folder's lock, and is on the
-disk before anything depends on it. Its check covers all lines before it. A last line without its line break was being
-written when its process was killed and counts as not written; any other damage is refused.
+disk before anything depends on it. Its check covers all lines before it. A last line without its line break was cut off
+by a kill and counts as not written; any other damage is refused.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict
 
 from dgcf.experiments.jobs import append_line
 from dgcf.files import atomic_file
 from dgcf.stored import Chain, InvalidFileError, NonNegativeInt, chain_line, open_member, read_chain
-
-if TYPE_CHECKING:
-    import optuna
 
 JOURNAL = "journal.jsonl"
 MOST_BYTES = 2**28
@@ -26,7 +23,7 @@ Ending = Literal["complete", "pruned", "failed"]
 
 
 class Event(TypedDict):
-    """A line: ``study`` first, with the checksum of ``study.json``; then what became of the trials."""
+    """A line: the first is ``study``, with the checksum of ``study.json``; the others are events of trials."""
 
     event: Literal["study", "begun", "reported", "ended"]
     study: NotRequired[str]
@@ -49,14 +46,14 @@ FIELDS = {
 
 
 class Journal:
-    """The file, read and appended to; whoever does either holds the lock of its folder."""
+    """The journal of one process, which holds the folder's lock while it reads or appends."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._read = path, Chain([])
 
     @classmethod
     def create(cls, path: Path, study: str, events: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Write the journal of a study, named by the checksum of its description, in one step."""
+        """Write a journal with the checksum ``study`` of the study's description."""
         check, text = "", ""
         for event in ({"event": "study", "study": study}, *events):
             line, check = chain_line(event, check)
@@ -65,7 +62,7 @@ class Journal:
             beside.write_text(text, encoding="utf-8")
 
     def news(self) -> list[dict[str, Any]]:
-        """Return the events that were appended since the last call, by any process."""
+        """Return the events that any process appended since the last call."""
         with open_member(self.path) as file:
             if file.seek(0, os.SEEK_END) < self._read.end:
                 raise InvalidFileError(f"{self.path.name} was cut short while it was in use")
@@ -83,58 +80,8 @@ class Journal:
         return chain.records
 
     def append(self, event: Mapping[str, Any]) -> None:
-        """Add an event behind the last whole line; when this returns, it is on the disk."""
+        """Append an event after the last whole line; it is on the disk when this returns."""
         line, check = chain_line(event, self._read.check)
         with open_member(self.path, "ab") as file:
             append_line(file, self._read.end, line.encode())
         self._read = Chain([], check, self._read.end + len(line.encode()), lines=self._read.lines + 1)
-
-
-# -- studies of version 0.1 -------------------------------------------------------------------------------------------
-
-
-def imported(database: Path, settings: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the events of a study that version 0.1 kept in Optuna's SQLite database."""
-    import sqlite3
-
-    import optuna
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        with open_member(database) as file:
-            if not file.read(1):
-                return []
-        storage = optuna.storages.RDBStorage(
-            "sqlite://", engine_kwargs={"creator": lambda: sqlite3.connect(database, check_same_thread=False)}
-        )
-        studies = storage.get_all_studies()
-        trials = [trial for study in studies for trial in storage.get_all_trials(study._study_id, deepcopy=False)]
-    except (optuna.exceptions.OptunaError, SQLAlchemyError, sqlite3.Error, ValueError, RuntimeError) as problem:
-        reason = str(problem.__cause__ or problem).splitlines()[0]
-        raise InvalidFileError(f"{database.name} is damaged ({reason})") from problem
-    names = set(settings)
-    # A trial without all of its settings was never trained: its process was killed while they were drawn.
-    return [event for trial in trials if trial.params.keys() == names for event in _events(trial)]
-
-
-def _events(trial: optuna.trial.FrozenTrial) -> Iterable[dict[str, Any]]:
-    state = trial.state.name
-    if state not in ("RUNNING", "COMPLETE", "PRUNED"):
-        return
-    yield {"event": "begun", "trial": trial.number, "settings": dict(trial.params)}
-    reported = trial.intermediate_values
-    for epoch, value in sorted(reported.items()):
-        yield {"event": "reported", "trial": trial.number, "epoch": epoch, "value": value}
-    if state != "RUNNING":
-        about = trial.user_attrs
-        ending = "failed" if "failed" in about else cast(Ending, state.lower())
-        yield {
-            "event": "ended",
-            "trial": trial.number,
-            "state": ending,
-            "value": None if ending == "failed" else trial.value,
-            "epoch": about.get("epoch", max(reported, default=None)),
-            "epochs": about.get("epochs", max(reported, default=0)),
-            "seconds": about.get("seconds", 0.0),
-            "reason": about.get("failed"),
-        }

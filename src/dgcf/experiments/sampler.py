@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dgcf.experiments.space import Spaces, distribution
+from dgcf.config import OneOf, Space
+from dgcf.experiments.space import Spaces
 from dgcf.random import bits
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 STARTUP_TRIALS = 10
 """Trials drawn at random before the estimator draws them."""
@@ -25,7 +29,7 @@ class Sampler:
         import optuna
 
         self.start, self.seed = start, seed
-        self.distributions = {name: distribution(space) for name, space in spaces.items()}
+        self.distributions = {name: _distribution(space) for name, space in spaces.items()}
         self.storage = optuna.storages.InMemoryStorage()
         pruner = optuna.pruners.MedianPruner(n_startup_trials=COMPLETE_BEFORE_PRUNING, n_warmup_steps=warm_up)
         with quiet():
@@ -79,6 +83,17 @@ class Sampler:
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()  # fANOVA would need scikit-learn
         shares = optuna.importance.get_param_importances(self.study, evaluator=evaluator)
         return {name: float(share) for name, share in shares.items()}
+
+
+def _distribution(space: Space) -> BaseDistribution:
+    """Return the space as Optuna's type."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(space, OneOf):
+        return CategoricalDistribution(space.values)
+    if isinstance(space.low, int) and isinstance(space.high, int):
+        return IntDistribution(space.low, space.high, log=space.log)
+    return FloatDistribution(space.low, space.high, log=space.log)
 
 
 @contextlib.contextmanager

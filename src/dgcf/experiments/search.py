@@ -1,4 +1,4 @@
-"""What a study searches: a model and its settings on a dataset without its test split, resolved and checked."""
+"""The search of a study: a model, its fixed settings and its search spaces, on a dataset without its test split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
-from dgcf.experiments.space import Spaces, as_numbers_of, corners, space_of, written
+from dgcf.experiments.space import Spaces, extremes, format_spaces, match_type, space_of
 from dgcf.experiments.study import Study
 from dgcf.random import key_of
 from dgcf.train import Recipe, resolve
@@ -21,7 +21,7 @@ from dgcf.train.run.folder import order_of
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched: a model and its settings on a dataset, all resolved and checked. Test pairs are left out."""
+    """A resolved and checked search; ``dataset`` has no test pairs, ``fingerprint`` is of the dataset with them."""
 
     dataset: Dataset
     fingerprint: str
@@ -34,16 +34,16 @@ class Search:
     path: Path
 
     def recipe_of(self, settings: Mapping[str, Any]) -> Recipe:
-        """The recipe with other values of what is searched."""
+        """Return the recipe with these values of the searched settings."""
         return _recipe(self.recipe.name, self.dataset, self.recipe.preset, {**self.fixed, **settings}, self.metric)
 
     @property
     def order(self) -> dict[str, str | None]:
-        """That of the pairs, where any trial may draw by it."""
+        """The order of the dataset's pairs, if any trial may depend on it."""
         return order_of(self.dataset, used=self.recipe.train.recency > 0 or "recency" in self.spaces)
 
     def about(self) -> dict[str, Any]:
-        """What makes it this study and no other."""
+        """Return the description of the study, by which it is recognised when it is resumed."""
         return {
             "model": self.recipe.name,
             "preset": self.recipe.preset,
@@ -56,7 +56,7 @@ class Search:
                 "fingerprint": self.fingerprint,
                 **self.order,
             },
-            "space": written(self.spaces),
+            "space": format_spaces(self.spaces),
             "settings": self.recipe.settings(),
         }
 
@@ -76,34 +76,34 @@ def search_for(
     out: str | Path | None = None,
     source: str = "",
 ) -> Search:
-    """Resolve and check everything before any work; ``settings`` are fixed, ``search`` are other or further spaces."""
-    key_of(seed, "tune")  # refuses what cannot be a seed
+    """Resolve and check a search; ``settings`` are fixed, ``search`` replaces or adds spaces."""
+    key_of(seed, "tune")  # raises for an invalid seed
     if not len(dataset.validation):
         raise ConfigError(f"{dataset.name} has no validation split to tune on; split it by `dgcf data prepare`.")
     fixed = dict(settings or {})
     recipe = _recipe(model, dataset, preset, fixed, metric)
     test_free = replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items))
-    wanted = metric or recipe.train.metric
-    validator(test_free, wanted)  # refuses what is no metric
+    metric = metric or recipe.train.metric
+    validator(test_free, metric)  # raises for an unknown metric
     recipe.model.require_memory(recipe.name, dataset.n_users, dataset.n_items, len(dataset.train))
-    found = Search(
+    resolved = Search(
         dataset=test_free,
         fingerprint=dataset.fingerprint,
         source=source or dataset.name,
         recipe=recipe,
         fixed=fixed,
         spaces=_spaces(recipe, fixed, search or {}),
-        metric=wanted,
+        metric=metric,
         seed=seed,
         path=Path(out) if out else Path("tune") / f"{dataset.name.replace('/', '-')}-{model}",
     )
-    _refuse_bad_spaces(found, search or {})
-    found.about()  # refuses what is recent without an order
-    return found
+    _refuse_bad_spaces(resolved, search or {})
+    resolved.about()  # raises if recency is searched and the dataset has no order
+    return resolved
 
 
 def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, Any], metric: str | None) -> Recipe:
-    """A recipe whose best epoch is picked by ``metric``; a model that is solved at once has no epoch to pick."""
+    """Return a recipe whose best epoch is chosen by ``metric``; a solved model has no epochs."""
     recipe = resolve(model, dataset=dataset.name, preset=preset, settings=settings)
     if metric is None or recipe.entry.solved:
         return recipe
@@ -115,20 +115,19 @@ def _spaces(recipe: Recipe, fixed: Mapping[str, Any], search: Mapping[str, Space
     for name in search:
         if name in fixed:
             raise ConfigError(f"{name} is both fixed (--set) and searched (--search); leave one of them out.")
-    spaces = {**space_of(recipe), **search}
-    found = {name: as_numbers_of(space, settings.get(name)) for name, space in spaces.items() if name not in fixed}
-    if not found:
+    chosen = {name: space for name, space in {**space_of(recipe), **search}.items() if name not in fixed}
+    if not chosen:
         other = f", or name a space for {', '.join(settings)} with --search" if settings else ""
         raise ConfigError(f"model {recipe.name} has nothing to search; train it as it is{other}.")
-    return found
+    return {name: match_type(space, settings.get(name)) for name, space in chosen.items()}
 
 
-def _refuse_bad_spaces(found: Search, search: Mapping[str, Space]) -> None:
+def _refuse_bad_spaces(resolved: Search, search: Mapping[str, Space]) -> None:
     for name in search:
         if name == "metric":
             raise ConfigError("metric is what trials are compared by, so it cannot be searched; name it with --metric.")
-        for value in corners(found.spaces[name]):
+        for value in extremes(resolved.spaces[name]):
             try:
-                found.recipe_of({name: value})
+                resolved.recipe_of({name: value})
             except ConfigError as problem:
                 raise ConfigError(f"--search {name}: {problem}") from None

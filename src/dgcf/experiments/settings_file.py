@@ -1,4 +1,4 @@
-"""Settings that were found, as a file that ``dgcf train --config`` takes as it is."""
+"""Tuned settings as a TOML file for ``dgcf train --config``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgcf.train import Recipe
 
 
 def write_best(folder: Path, recipe: Recipe, about: Mapping[str, Any], best: TrialSummary, trials: int) -> Path:
-    """The best settings of a study, beside its trials."""
+    """Write the best settings of a study to its folder; return the path of the file."""
     dataset, path = about["dataset"], folder / BEST
     reached = f"validation {about['metric']} {best.value:.6f} at epoch {best.epoch}"
     header = (
@@ -28,18 +28,18 @@ def write_best(folder: Path, recipe: Recipe, about: Mapping[str, Any], best: Tri
 
 
 def write_settings(path: Path, recipe: Recipe, searched: Collection[str], header: Sequence[str]) -> bool:
-    """Model, preset and every setting: what was searched first, then the rest, so that no later preset changes it.
+    """Write model, preset and every setting, so that no change of the preset changes them; the searched ones first.
 
-    ``header`` are the lines of its comment. False where exactly this is in the file already, which is then left alone.
+    ``header`` holds the lines of the comment on top. Returns False, and writes nothing, if the file has this content.
     """
-    found = recipe.settings()
-    rest = {name: value for name, value in found.items() if name not in searched and value is not None}
+    settings = recipe.settings()
+    rest = {name: value for name, value in settings.items() if name not in searched and value is not None}
     lines = [
         *(f"# {line}" for line in header),
         f"model = {_toml(recipe.name)}",
         f"preset = {_toml(recipe.preset)}",
         "",
-        *(f"{name} = {_toml(found[name])}" for name in searched),
+        *(f"{name} = {_toml(settings[name])}" for name in searched),
         *(["", "# Not searched:"] if rest else []),
         *(f"{name} = {_toml(value)}" for name, value in rest.items()),
     ]
@@ -52,5 +52,5 @@ def write_settings(path: Path, recipe: Recipe, searched: Collection[str], header
 
 
 def _toml(value: Any) -> str:
-    """A setting's value as TOML: its strings, numbers and truth values are written as JSON writes them."""
+    """Return a value as TOML, which writes strings, numbers and booleans as JSON does."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,35 +1,32 @@
-"""Where ``dgcf tune`` looks: the settings of a recipe that are worth searching, and other spaces given in words."""
+"""Search spaces: those of a recipe's settings, and others parsed from ``--search``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgcf.config import Between, OneOf, Space, parse_settings, search_space
 from dgcf.errors import ConfigError
 from dgcf.train import Recipe
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-
 Spaces = dict[str, Space]
 
 
 def space_of(recipe: Recipe) -> Spaces:
-    """The settings of this recipe that are worth searching, the model's own first, less what has no effect in it."""
+    """Return the spaces of a recipe's settings, the model's own first, without settings that have no effect in it."""
     if recipe.entry.solved:
         return search_space(recipe.model)
-    found = {**search_space(recipe.model), **search_space(recipe.train)}
-    idle = set(recipe.train.unread)
+    spaces = {**search_space(recipe.model), **search_space(recipe.train)}
+    unused = set(recipe.train.unread)
     if not recipe.model.drops_edges:
-        idle.add("edge_dropout")
-    return {name: space for name, space in found.items() if name not in idle}
+        unused.add("edge_dropout")
+    return {name: space for name, space in spaces.items() if name not in unused}
 
 
 def parse_space(word: str) -> tuple[str, Space]:
-    """``l2=1e-5:1e-1:log`` as numbers between two, ``dim=32,64`` as one of a few."""
+    """Parse ``l2=1e-5:1e-1:log`` as an interval, ``dim=32,64`` as a choice; return the setting and its space."""
     key, equals, text = (part.strip() for part in word.partition("="))
     if equals and key:
         ends = text.split(":")
@@ -56,9 +53,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Each value once, in order; nothing at all where one is missing."""
-    found = tuple(dict.fromkeys(values))
-    return () if None in found else found
+    """Return each value once, in order; nothing if a value is missing."""
+    distinct = tuple(dict.fromkeys(values))
+    return () if None in distinct else distinct
 
 
 def _between(word: str, low: float, high: float, *, log: bool) -> Between:
@@ -71,41 +68,30 @@ def _between(word: str, low: float, high: float, *, log: bool) -> Between:
     return Between(low, high, log)
 
 
-def as_numbers_of(space: Space, example: Any) -> Space:
-    """The same space with real numbers where the setting is one: ``edge_dropout=0:1`` is not 0 or 1."""
+def match_type(space: Space, example: Any) -> Space:
+    """Return the space with real bounds if the setting is real: ``edge_dropout=0:1`` is not an integer 0 or 1."""
     if isinstance(space, Between) and isinstance(example, float):
         return replace(space, low=float(space.low), high=float(space.high))
     return space
 
 
-def corners(space: Space) -> tuple[Any, ...]:
-    """Values that must be allowed if all of the space is to be."""
+def extremes(space: Space) -> tuple[Any, ...]:
+    """Return the values that must be valid for the whole space to be."""
     return space.values if isinstance(space, OneOf) else (space.low, space.high)
 
 
 def contains(space: Space, value: Any) -> bool:
-    """Whether a value lies in the space."""
+    """Return whether a value lies in the space."""
     if isinstance(space, OneOf):
         return value in space.values
     return _is_number(value) and space.low <= value <= space.high
 
 
-def written(spaces: Mapping[str, Space]) -> dict[str, str]:
-    """The spaces as ``--search`` takes them, so that two studies can be compared and read."""
+def format_spaces(spaces: Mapping[str, Space]) -> dict[str, str]:
+    """Return the spaces as ``--search`` takes them."""
     return {
         name: ",".join(map(str, space.values))
         if isinstance(space, OneOf)
         else f"{space.low}:{space.high}{':log' if space.log else ''}"
         for name, space in spaces.items()
     }
-
-
-def distribution(space: Space) -> BaseDistribution:
-    """The space as Optuna knows it."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(space, OneOf):
-        return CategoricalDistribution(space.values)
-    if isinstance(space.low, int) and isinstance(space.high, int):
-        return IntDistribution(space.low, space.high, log=space.log)
-    return FloatDistribution(space.low, space.high, log=space.log)

@@ -24,15 +24,15 @@ from typing import Any
 
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.experiments.description import ABOUT, FORMAT, changes, read_about, write_about
-from dgcf.experiments.journal import JOURNAL, MOST_BYTES, Ending, Journal, imported
+from dgcf.experiments.journal import JOURNAL, MOST_BYTES, Ending, Journal
 from dgcf.experiments.sampler import Sampler, quiet
 from dgcf.experiments.space import Spaces, contains
+from dgcf.experiments.study_v01 import DATABASE, read_database
 from dgcf.experiments.trials import Trial, TrialSummary
 from dgcf.files import atomic_file, folder_lock, try_claim
 from dgcf.stored import InvalidFileError, read_member, seal
 
 TABLE, BEST, TRIALS = "trials.jsonl", "best.toml", "trials"
-DATABASE = "study.db"  # of version 0.1
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Study:
         """Replace the database of version 0.1 by a journal; a kill before ``study.json`` is written repeats it."""
         old = self.path / DATABASE
         with quiet():
-            events = imported(old, self.spaces) if os.path.lexists(old) else []
+            events = read_database(old, self.spaces) if os.path.lexists(old) else []
         begun = [event["trial"] for event in events if event["event"] == "begun"]
         self._refuse_lost(begun, sum(event["event"] == "ended" for event in events))
         Journal.create(self.path / JOURNAL, str(seal(about)["sha256"]), events)
