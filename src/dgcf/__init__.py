@@ -13,7 +13,7 @@ __all__ = ["Recommender", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when they are used: ``import dgcf`` alone imports nothing."""
+    """Import a public name at its first use, so that ``import dgcf`` is fast."""
     if name in ("Recommender", "load"):
         import dgcf.recommend
 

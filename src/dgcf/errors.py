@@ -1,4 +1,4 @@
-"""The errors of dgcf: each says what came, what was expected and what to do, in one sentence."""
+"""Exceptions of dgcf. A message is one sentence: what is wrong, what was expected, what to do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import ClassVar
 
 
 class DgcfError(Exception):
-    """Anything that the person at the keyboard can mend; the command line prints it without a traceback.
+    """Base class of errors that the user can correct; the command line prints them without a traceback.
 
-    ``kind`` names the class of the problem for programs, and ``exit_code`` is what the command line ends with: 1 where
-    the work failed, 2 where the call was wrong.
+    ``kind`` is the category of the problem in JSON output. ``exit_code`` is the exit code of the command line: 1 if the
+    work failed, 2 if the call was wrong.
     """
 
     kind: ClassVar[str] = "internal"
@@ -19,12 +19,12 @@ class DgcfError(Exception):
 
     @property
     def hint(self) -> str | None:
-        """What to do about it, where the sentence says so."""
+        """The advice in the message, if there is any."""
         return hint_of(str(self))
 
 
 class DataError(DgcfError):
-    """The data is not what was promised: a file, a column, an id, a checksum."""
+    """A file, a column, an id or a checksum of the data is wrong."""
 
     kind = "data"
 
@@ -36,19 +36,19 @@ class ConfigError(DgcfError):
 
 
 class NotEnoughMemoryError(ConfigError):
-    """What was asked for needs more memory than there is."""
+    """The operation needs more memory than is available."""
 
     kind, exit_code = "memory", 1
 
 
 class NotFittedError(DgcfError):
-    """A model was asked for something that only a trained one knows."""
+    """The operation needs a trained model."""
 
     kind = "not-fitted"
 
 
 class ArtifactError(DgcfError):
-    """A saved run or model is damaged, of another kind, or from another version."""
+    """A saved run or model is damaged, of another type, or from another version."""
 
     kind = "artifact"
 
@@ -60,11 +60,11 @@ class StoppedError(DgcfError):
 
 
 def hint_of(message: str) -> str | None:
-    """Return what a message advises: the part after its last ``"; "``, else its last sentence; None if it has one."""
+    """Return the advice of a message: the part after its last ``"; "``, or its last sentence; None for one sentence."""
     return next((message.rpartition(mark)[2] for mark in ("; ", ". ") if mark in message), None)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest known word, or nothing where none is near."""
+    """Return ``"; did you mean 'x'?"`` for the nearest known word, or an empty text if none is near."""
     near = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{near[0]}'?" if near else ""

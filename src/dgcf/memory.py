@@ -1,4 +1,4 @@
-"""How much memory this process can still get, by the machine, its cgroup and its resource limits."""
+"""Memory available to this process: of the machine, its cgroups and its resource limits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def require_memory(needed: int, what: str, advice: str, *, size: str = "") -> None:
-    """Raise before memory is touched where ``what`` needs more bytes than are available.
+    """Raise NotEnoughMemoryError if ``what`` needs more bytes than are available.
 
-    ``advice`` is the end of the sentence: what to do instead. ``size`` says what the need grows with.
+    ``advice`` ends the sentence; ``size`` names the quantity that the need depends on.
     """
     available = available_memory()
     if available is not None and needed > available:
@@ -28,19 +28,19 @@ def require_memory(needed: int, what: str, advice: str, *, size: str = "") -> No
 
 
 def available_memory() -> int | None:
-    """Return the bytes that this process can still allocate without swapping; None where the system does not say."""
+    """Return the bytes that this process can allocate without swapping, or None if unknown."""
     limits = [_machine(), *_resource_limits(), *_cgroup_limits()]
-    known = [limit for limit in limits if limit is not None]
-    return max(0, min(known)) if known else None
+    finite = [limit for limit in limits if limit is not None]
+    return max(0, min(finite)) if finite else None
 
 
 def format_bytes(n_bytes: int) -> str:
-    """Write a size for a person: ``1.5 GB``, ``20.0 MB``."""
+    """Return a size in words: ``1.5 GB``, ``20.0 MB``."""
     return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 5e7 else f"{n_bytes / 1e6:,.1f} MB"
 
 
 def _machine() -> int | None:
-    """What the machine has available; where it does not say, all that it has."""
+    """Return the available memory of the machine, or its total memory if that is unknown."""
     available = _field(PROC / "meminfo", "MemAvailable")
     if available is not None:
         return available
@@ -51,7 +51,7 @@ def _machine() -> int | None:
 
 
 def _resource_limits() -> Iterator[int]:
-    """What ``ulimit -v`` and ``ulimit -d`` leave."""
+    """Yield the memory that ``ulimit -v`` and ``ulimit -d`` leave."""
     try:
         import resource
     except ImportError:  # not a POSIX system
@@ -63,7 +63,7 @@ def _resource_limits() -> Iterator[int]:
 
 
 def _cgroup_limits() -> Iterator[int]:
-    """What each memory cgroup that this process is in leaves, version 1 or 2, up to the root."""
+    """Yield the memory that each cgroup of this process leaves, version 1 or 2, up to the root."""
     with contextlib.suppress(OSError):
         for line in (PROC / "self" / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -75,13 +75,13 @@ def _cgroup_limits() -> Iterator[int]:
 
 
 def _up(root: Path, path: str, limit_name: str, used_name: str, prefix: str) -> Iterator[int]:
-    # In a container the path may be the host's, which is not mounted; the container's own group is then the root.
+    # In a container the path may be that of the host, which is not mounted; the container's group is then the root.
     group = root / path.strip("/")
     for folder in (group, *group.parents):
         limit, used = _number(folder / limit_name), _number(folder / used_name)
         if limit is not None and used is not None:
             cached = sum(_field(folder / "memory.stat", f"{prefix}{kind}_file") or 0 for kind in ("inactive", "active"))
-            yield limit - max(0, used - cached)  # files in the cache are dropped when memory is needed
+            yield limit - max(0, used - cached)  # cached files are dropped when memory is needed
         if folder == root:
             break
 
@@ -94,7 +94,7 @@ def _number(path: Path) -> int | None:
 
 
 def _field(path: Path, name: str) -> int | None:
-    """A number of a file of names and numbers, in bytes."""
+    """Return a field of a file such as /proc/meminfo in bytes, or None."""
     try:
         match = re.search(rf"^{name}:?\s+(\d+)( kB)?$", path.read_text(), re.MULTILINE)
     except OSError:

@@ -1,8 +1,8 @@
-"""One seed, many independent streams: every random number of dgcf is drawn here, by name and position.
+"""Random streams: every random number of dgcf is drawn here, by seed, stream name and position.
 
-A stream is Philox, a counter-based generator, keyed by the seed and the stream's name. Its bits at a position do
-not depend on what was drawn before, so step n can be drawn without the steps before it, and only raw bits are
-used: NumPy guarantees those across versions and platforms, which it does not for its distributions.
+A stream is Philox, a counter-based generator, keyed by the seed and the name of the stream. The bits at a position do
+not depend on earlier draws, so step n can be drawn without the steps before it. Only raw bits are used: NumPy
+guarantees them across versions and platforms, but not its distributions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dgcf.errors import ConfigError
 
 
 def key_of(seed: int, name: str) -> tuple[int, int]:
-    """The two 64-bit words that key the stream ``name`` under ``seed``."""
+    """Return the two 64-bit words that key the stream ``name`` under ``seed``."""
     if seed < 0:
         raise ConfigError(f"seed {seed} is negative; give a whole number from 0 on.")
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
@@ -24,7 +24,7 @@ def key_of(seed: int, name: str) -> tuple[int, int]:
 
 
 def bits(seed: int, name: str, n: int, position: int = 0) -> NDArray[np.uint64]:
-    """``n`` uniform 64-bit words of the stream ``name`` at ``position`` (a step, an epoch, …)."""
+    """Return ``n`` uniform 64-bit words of the stream ``name`` at ``position`` (a step, an epoch, …)."""
     counter = np.array([0, 0, position, 0], dtype=np.uint64)
     return np.asarray(
         np.random.Philox(key=np.array(key_of(seed, name), dtype=np.uint64), counter=counter).random_raw(n)
@@ -32,10 +32,10 @@ def bits(seed: int, name: str, n: int, position: int = 0) -> NDArray[np.uint64]:
 
 
 def uniform(seed: int, name: str, n: int, position: int = 0) -> NDArray[np.float64]:
-    """``n`` numbers in [0, 1), each with 53 random bits."""
+    """Return ``n`` numbers in [0, 1), each with 53 random bits."""
     return (bits(seed, name, n, position) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def permutation(seed: int, name: str, n: int, position: int = 0) -> NDArray[np.int64]:
-    """A random order of ``range(n)``; equal draws (never seen at 64 bits) keep their order."""
+    """Return a random permutation of ``range(n)``; equal draws keep their order."""
     return np.argsort(bits(seed, name, n, position), kind="stable")

@@ -1,3 +1,3 @@
-"""The version, apart from the public names, so that any room may ask for it."""
+"""The version, in a module without imports."""
 
 __version__ = "0.1.0"
