@@ -15,7 +15,7 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_ratios_are_kept_on_record_and_one_that_falls_is_named(tmp_path: Path) -> None:
+def test_bench_records_ratios_and_fails_if_one_falls(tmp_path: Path) -> None:
     record = tmp_path / "recorded.json"
     written = bench("--recorded", str(record), "--record")
     assert written.returncode == 0, written.stderr

@@ -26,7 +26,7 @@ class Knobs:
         require_range("layers", self.layers, 1, 9)
 
 
-def test_words_become_typed_values() -> None:
+def test_parse_settings_returns_typed_values() -> None:
     words = ["layers=3", "rate=.5", "small=1e-3", "on=False", "epsilon=auto", 'text="a b"', "list=[1, 2]", "eq=a=b"]
     assert parse_settings(words) == {
         "layers": 3,
@@ -40,22 +40,22 @@ def test_words_become_typed_values() -> None:
     }
 
 
-def test_the_last_of_a_repeated_word_counts() -> None:
+def test_last_of_a_repeated_setting_counts() -> None:
     assert parse_settings(["layers=3", "layers=4"]) == {"layers": 4}
 
 
 @given(st.one_of(st.integers(), st.booleans(), st.floats(allow_nan=False)))
-def test_any_value_survives_as_a_word(value: object) -> None:
+def test_any_scalar_round_trips_as_a_word(value: object) -> None:
     assert parse_settings([f"key={value}"]) == {"key": value}
 
 
 @pytest.mark.parametrize("word", ["layers", "=3", "", " = "])
-def test_a_word_without_key_or_value_is_refused(word: str) -> None:
+def test_word_without_key_or_value_is_refused(word: str) -> None:
     with pytest.raises(ConfigError, match="key=value"):
         parse_settings([word])
 
 
-def test_settings_lie_over_the_defaults() -> None:
+def test_settings_override_defaults() -> None:
     assert configure(Knobs(rate=0.2), {"layers": 2, "epsilon": 0.5}, "knobs") == Knobs(2, 0.2, 0.5)
     assert configure(Knobs(), {"rate": 1}, "knobs").rate == 1.0
 
@@ -74,14 +74,14 @@ def test_settings_lie_over_the_defaults() -> None:
         ({"layers": 500}, "layers is 500, expected from 1 to 9; change it with --set layers=…"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(settings: dict[str, object], message: str) -> None:
+def test_wrong_settings_are_refused_in_one_sentence(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         configure(Knobs(), settings, "knobs")
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 
-def test_without_pydantic_names_and_ranges_are_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_checked_without_pydantic(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -97,17 +97,17 @@ def test_without_pydantic_names_and_ranges_are_still_checked(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e-9, 0.0])
-def test_a_range_refuses_what_is_not_a_number_in_it(value: float) -> None:
+def test_number_outside_the_range_is_refused(value: float) -> None:
     with pytest.raises(ConfigError, match="rate is"):
         require_range("rate", value, 0, 1, open_low=True)
 
 
-def test_a_word_outside_the_choice_gets_the_nearest() -> None:
+def test_unknown_choice_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'mean'"):
         require_one_of("readout", "meen", ("mean", "last"))
 
 
-def test_toml(tmp_path: Path) -> None:
+def test_toml_files(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text('layers = 2\nloss = "bpr"\n')
     assert read_toml(path) == {"layers": 2, "loss": "bpr"}

@@ -17,7 +17,7 @@ from dgcf.errors import DataError
 from dgcf.files import atomic_file, atomic_folder, recover_folder, try_claim
 
 
-def test_one_has_it_and_the_next_when_that_lets_go(tmp_path: Path) -> None:
+def test_claim_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "new" / "claims" / "one"
     with try_claim(path) as first:
         with try_claim(path) as second, try_claim(path.with_name("other")) as other:
@@ -28,22 +28,22 @@ def test_one_has_it_and_the_next_when_that_lets_go(tmp_path: Path) -> None:
         assert again
 
 
-def test_a_claim_that_was_taken_away_while_one_waited_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claim_fails_if_file_deleted_while_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opened before its holder took it away, locked afterwards: another may have made a new one of that name."""
     path = tmp_path / "claims" / "one"
     path.parent.mkdir()
     early = os.open(path, os.O_CREAT)
     path.unlink()
-    monkeypatch.setattr("dgcf.files._opened", lambda _: early)
+    monkeypatch.setattr("dgcf.files._open_claim", lambda _: early)
     with try_claim(path) as got:
         assert not got
     path.touch()
-    monkeypatch.setattr("dgcf.files._opened", lambda _: os.open(path, os.O_RDONLY))
+    monkeypatch.setattr("dgcf.files._open_claim", lambda _: os.open(path, os.O_RDONLY))
     with try_claim(path) as got:
         assert got
 
 
-def test_processes_that_come_and_go_never_have_it_together(tmp_path: Path) -> None:
+def test_concurrent_processes_never_share_a_claim(tmp_path: Path) -> None:
     script = f"""
         import sys
         from pathlib import Path
@@ -63,7 +63,7 @@ def test_processes_that_come_and_go_never_have_it_together(tmp_path: Path) -> No
     assert not (tmp_path / "claims").exists()
 
 
-def test_where_nothing_can_be_written_it_is_one_sentence() -> None:
+def test_unwritable_claim_is_refused_in_one_sentence() -> None:
     with pytest.raises(DataError, match="cannot write /proc/claims/one"), try_claim(Path("/proc/claims/one")):
         pass
 
@@ -83,7 +83,7 @@ def exchanges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return bool(request.param)
 
 
-def test_overwriting_never_leaves_a_moment_without_a_target(tmp_path: Path) -> None:
+def test_target_exists_at_all_times_while_overwriting(tmp_path: Path) -> None:
     """A second process looks at the target all the time while it is replaced 200 times."""
     with atomic_folder(tmp_path / "set") as beside:
         fill(beside, "0")
@@ -116,7 +116,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_a_kill_between_any_two_renames_loses_nothing(
+def test_kill_between_renames_loses_nothing(
     step: int, exchanges: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "set"
@@ -148,7 +148,7 @@ def test_a_kill_between_any_two_renames_loses_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-def test_what_killed_processes_left_is_swept_and_what_living_ones_write_is_not(tmp_path: Path) -> None:
+def test_sweep_deletes_files_of_killed_processes_only(tmp_path: Path) -> None:
     script = """
         import os, sys, time
         from pathlib import Path
@@ -195,14 +195,14 @@ def test_what_killed_processes_left_is_swept_and_what_living_ones_write_is_not(t
 @pytest.mark.parametrize(
     ("problem", "sentence"),
     [
-        (OSError(28, "x"), "No space left on device; free some space or choose another disk"),
-        (OSError("10 requested and 3 written"), "No space left on device; free some space or choose another disk"),
+        (OSError(28, "x"), "No space left on device; free some space, or choose another disk"),
+        (OSError("10 requested and 3 written"), "No space left on device; free some space, or choose another disk"),
         (OSError("strange"), "strange; choose another place"),
-        (OSError(5, "x"), "Input/output error; choose another place"),
-        (OSError(13, "x"), "Permission denied; choose a folder that you may write to"),
+        (OSError(5, "x"), "Input/output error; check the disk"),
+        (OSError(13, "x"), "Permission denied; choose a path that you can read and write"),
     ],
 )
-def test_an_error_of_the_system_is_told_as_it_is(problem: OSError, sentence: str, tmp_path: Path) -> None:
+def test_os_error_becomes_one_sentence(problem: OSError, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught, atomic_file(tmp_path / "a"):
         raise problem
     assert str(caught.value) == f"cannot write {tmp_path / 'a'}: {sentence}."

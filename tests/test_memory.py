@@ -43,16 +43,16 @@ def group(folder: Path, limit: str, used: int, cached: int, *, version: int = 2)
     write(folder / "memory.stat", f"{prefix}inactive_file {cached}\n{prefix}active_file 0\n")
 
 
-def test_without_limits_it_is_what_the_machine_has_available(system: Path) -> None:
+def test_available_memory_without_limits(system: Path) -> None:
     assert available_memory() == 8 * GIB
 
 
-def test_a_machine_that_does_not_say_is_taken_by_its_size(system: Path) -> None:
+def test_available_memory_falls_back_to_total(system: Path) -> None:
     (system / "proc/meminfo").unlink()
     assert available_memory() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_cgroup_2_counts_with_the_groups_above_it_and_without_the_file_cache(system: Path) -> None:
+def test_cgroup_2_limits_with_parents_without_file_cache(system: Path) -> None:
     write(system / "proc/self/cgroup", "0::/user/job\n")
     group(system / "cgroup/user/job", "max", 3 * GIB, 0)
     assert available_memory() == 8 * GIB
@@ -62,21 +62,21 @@ def test_cgroup_2_counts_with_the_groups_above_it_and_without_the_file_cache(sys
     assert available_memory() == 0
 
 
-def test_cgroup_1_counts(system: Path) -> None:
+def test_cgroup_1_limits(system: Path) -> None:
     write(system / "proc/self/cgroup", "9:name=systemd:/x\n4:memory:/a/b\n1:cpu:/\n0::/\n")
     group(system / "cgroup/memory", str(2**63 - 4096), 0, 0, version=1)
     group(system / "cgroup/memory/a/b", str(3 * GIB), 2 * GIB, GIB // 2, version=1)
     assert available_memory() == 3 * GIB // 2
 
 
-def test_a_container_that_sees_only_its_own_group_as_the_root_is_limited_by_it(system: Path) -> None:
+def test_container_group_as_root_limits(system: Path) -> None:
     write(system / "proc/self/cgroup", "0::/docker/0123abcd\n")
     group(system / "cgroup", str(GIB), 0, 0)
     assert available_memory() == GIB
 
 
 @pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_DATA"])
-def test_resource_limits_of_a_real_process_count(limit: str) -> None:
+def test_resource_limits_of_a_process(limit: str) -> None:
     code = "from dgcf.memory import available_memory; print(available_memory())"
     size = 1 << 31
 
@@ -88,7 +88,7 @@ def test_resource_limits_of_a_real_process_count(limit: str) -> None:
     assert int(done.stdout) > size // 2
 
 
-def test_what_needs_more_is_refused_with_both_figures_and_advice(system: Path) -> None:
+def test_require_memory_raises_with_sizes_and_advice(system: Path) -> None:
     require_memory(8 * GIB, "the matrix", "drop rare items")
     expected = r"^the matrix needs about 8\.6 GB of memory for 9 items, and 8\.6 GB are free; drop rare items\.$"
     with pytest.raises(NotEnoughMemoryError, match=expected) as caught:

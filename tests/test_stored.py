@@ -54,7 +54,7 @@ plain_json = st.recursive(
 )
 
 
-def test_typed_fields_come_back_and_unknown_ones_are_left_out() -> None:
+def test_typed_fields_are_returned_and_unknown_ones_dropped() -> None:
     data = json.dumps({**GOOD, "more": {"x": [1, None]}, "unknown": 1}).encode()
     assert decode_json(data, Outer) == {**GOOD, "more": {"x": [1, None]}}
 
@@ -78,7 +78,7 @@ def test_typed_fields_come_back_and_unknown_ones_are_left_out() -> None:
         ({"more": {"n": 2**70}}, "more.n does not fit 64 bits"),
     ],
 )
-def test_a_wrong_field_is_named(change: dict[str, Any], message: str) -> None:
+def test_wrong_field_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidFileError, match=f"^about.json: {message}"):
         decode_json(json.dumps({**GOOD, **change}).encode(), Outer, "about.json")
 
@@ -97,19 +97,19 @@ def test_a_wrong_field_is_named(change: dict[str, Any], message: str) -> None:
     ],
     ids=["empty", "bytes", "brackets", "nested", "nan", "huge float", "huge int", "list"],
 )
-def test_hostile_json_is_refused_in_one_line(data: bytes, message: str) -> None:
+def test_hostile_json_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(InvalidFileError, match=message) as caught:
         decode_json(data, dict[str, Any])
     assert "\n" not in str(caught.value)
 
 
 @given(plain_json)
-def test_any_json_value_comes_back(value: Any) -> None:
+def test_any_json_value_round_trips(value: Any) -> None:
     assert decode_json(json.dumps(value).encode(), object) == value
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), plain_json, max_size=4), st.data())
-def test_a_sealed_description_with_any_other_value_is_refused(fields: dict[str, Any], data: Any) -> None:
+def test_changed_sealed_description_is_refused(fields: dict[str, Any], data: Any) -> None:
     fields.pop("sha256", None)
     sealed = json.loads(json.dumps(seal(fields)))
     assert verify_seal(sealed, "x")
@@ -132,7 +132,7 @@ def lines(count: int) -> bytes:
     return text.encode()
 
 
-def test_a_chain_reads_back_and_continues() -> None:
+def test_chain_round_trips_and_continues() -> None:
     chain = read_chain(lines(3), Line)
     assert chain.records == [{"n": n, "text": "ü"} for n in range(3)]
     assert (chain.end, chain.problem) == (len(lines(3)), None)
@@ -141,7 +141,7 @@ def test_a_chain_reads_back_and_continues() -> None:
     assert read_chain(b"", Line).records == []
 
 
-def test_a_torn_line_at_the_end_is_left_out() -> None:
+def test_unfinished_last_line_is_ignored() -> None:
     whole = lines(3)
     for cut in range(len(lines(2)), len(whole)):
         chain = read_chain(whole[:cut], Line)
@@ -149,7 +149,7 @@ def test_a_torn_line_at_the_end_is_left_out() -> None:
         assert (chain.end, chain.problem) == (len(lines(2)), None)
 
 
-def test_a_changed_moved_or_missing_line_ends_the_chain() -> None:
+def test_changed_moved_or_missing_line_ends_the_chain() -> None:
     first, second, third, _ = lines(3).split(b"\n")
     for damaged in (
         [second, third],
@@ -170,13 +170,13 @@ def test_a_changed_moved_or_missing_line_ends_the_chain() -> None:
         assert len(chain.records) < 3
 
 
-def test_lines_without_a_check_pass_where_they_may() -> None:
+def test_lines_without_a_check_pass_if_unchecked() -> None:
     plain = b'{"n": 1}\n{"n": 2}\n'
     assert read_chain(plain, Line).problem == "line 1 has no check"
     assert read_chain(plain, Line, checked=False).records == [{"n": 1}, {"n": 2}]
 
 
-def test_what_is_not_a_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_irregular_files_are_refused_without_blocking(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     os.mkfifo(tmp_path / "fifo")
@@ -194,7 +194,7 @@ def test_what_is_not_a_regular_file_is_refused_without_waiting(tmp_path: Path) -
         read_member(tmp_path / "file", 3)
 
 
-def test_a_file_is_compared_with_its_entry(tmp_path: Path) -> None:
+def test_file_is_verified_by_its_entry(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
     assert read_checked(path, file_entry(b"content")) == read_checked(path, None) == b"content"
@@ -204,14 +204,14 @@ def test_a_file_is_compared_with_its_entry(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))
-def test_an_array_file_reads_as_numpy_wrote_it(values: list[int]) -> None:
+def test_npy_round_trip(values: list[int]) -> None:
     for dtype in ("<i4", "<i8"):
         file = io.BytesIO()
         np.save(file, np.array(values, dtype=dtype))
         assert decode_npy(file.getvalue(), dtype, "x.npy").tolist() == values
 
 
-def test_an_array_that_claims_more_than_it_has_is_refused() -> None:
+def test_npy_with_wrong_size_is_refused() -> None:
     file = io.BytesIO()
     np.save(file, np.arange(3, dtype="<i4"))
     good = file.getvalue()

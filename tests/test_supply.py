@@ -43,14 +43,14 @@ def pinned(file: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_has_every_package_of_the_development_environment_within_its_range(lock: str) -> None:
+def test_lock_covers_the_development_environment(lock: str) -> None:
     versions = pinned(lock)
     for name, requirement in wanted("dev").items():
         assert requirement.specifier.contains(versions[name]), f"{requirement} is {versions[name]}; run `make lock`"
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_gives_one_sha256_per_package_and_no_address(lock: str) -> None:
+def test_lock_has_one_sha256_per_package_and_no_url(lock: str) -> None:
     text = (PROJECT / lock).read_text()
     packages = [line for line in text.splitlines() if not line.startswith("#")]
     assert len(packages) == 2 * len(pinned(lock))
@@ -58,7 +58,7 @@ def test_a_lock_gives_one_sha256_per_package_and_no_address(lock: str) -> None:
     assert "/" not in "".join(packages)
 
 
-def test_the_oldest_versions_are_the_lower_bounds() -> None:
+def test_oldest_versions_equal_lower_bounds() -> None:
     versions = pinned("constraints-oldest.txt")
     for name, requirement in wanted("dev", "ann").items():
         (bound,) = requirement.specifier
@@ -66,7 +66,7 @@ def test_the_oldest_versions_are_the_lower_bounds() -> None:
         assert Version(versions[name]) == Version(bound.version), name
 
 
-def test_sql_in_names_of_files_and_columns_stays_a_name(tmp_path: Path) -> None:
+def test_sql_in_file_and_column_names_is_quoted(tmp_path: Path) -> None:
     odd = "it's \"; DROP TABLE staged; --"
     rows = {f"user {odd}": ["a'--", "a'--", 'b"', 'b"', "c;"], f"item {odd}": ["x", "y", "y", "z'", "x"]}
     source = tmp_path / f"{odd}.parquet"

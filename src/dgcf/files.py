@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: written beside, flushed to the disk, then renamed."""
+"""Atomic writes and locks: files and folders are written to a temporary name, flushed and renamed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from typing import Any
 
 from dgcf.errors import DataError
 
-# Where there is none (not a POSIX system) nothing is locked, and the renames alone decide who wins.
+# None if this is not a POSIX system: then nothing is locked, and the last rename wins.
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
 
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
 
 
 @contextlib.contextmanager
 def atomic_file(target: Path) -> Iterator[Path]:
-    """Yield a path to write to; on success it becomes ``target`` in one step, on failure nothing is left."""
+    """Yield a temporary path to write to; rename it to ``target`` on success, delete it on failure."""
     with explain_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target)
@@ -42,11 +42,11 @@ def atomic_file(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, overwrite: bool = False, also: Collection[str] = ()) -> Iterator[Path]:
-    """Yield an empty folder to fill; on success it becomes ``target`` in one step, on failure nothing is left.
+    """Yield an empty temporary folder to fill; rename it to ``target`` on success, delete it on failure.
 
-    A folder that is already there is refused unless ``overwrite``, and even then if it holds anything that the new one
-    does not bring along (or that ``also`` names): other files are never deleted. Of two writers that finish
-    together, one wins and the other is refused.
+    An existing non-empty folder is refused unless ``overwrite`` is set. It is then replaced only if it holds no file
+    names other than those of the new folder and ``also``: foreign files are never deleted. Of two concurrent writers
+    one succeeds and the other is refused.
     """
     recover_folder(target)
     _refuse_existing(target, overwrite)
@@ -73,39 +73,41 @@ def _refuse_existing(target: Path, overwrite: bool) -> None:
         raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite, overwrite=True).")
 
 
-def _move_folder(beside: Path, target: Path, overwrite: bool, ours: set[str]) -> None:
+def _move_folder(beside: Path, target: Path, overwrite: bool, own_names: set[str]) -> None:
     with folder_lock(target.parent):
-        _refuse_existing(target, overwrite)  # again: another process may have finished in the meantime
-        foreign = sorted(path.name for path in target.iterdir() if path.name not in ours) if target.exists() else []
+        _refuse_existing(target, overwrite)  # again: another process may have finished meanwhile
+        foreign = (
+            sorted(path.name for path in target.iterdir() if path.name not in own_names) if target.exists() else []
+        )
         if foreign:
             raise DataError(
                 f"{target} holds other things ({', '.join(foreign[:3])}), so it is not replaced; choose another folder."
             )
         if not target.exists():
             beside.rename(target)
-        elif not exchange(beside, target):  # else the caller deletes ``beside``, which is the old folder now
+        elif not exchange(beside, target):  # after an exchange, the caller deletes the old folder at ``beside``
             old = _new_folder(target, ".old")
             target.rename(old)
             beside.rename(target)  # a kill before this line leaves no target: recover_folder restores it
             shutil.rmtree(old, ignore_errors=True)
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Swap two paths in one step, where the system can: Linux's renameat2 on most file systems."""
+def exchange(first: Path, second: Path) -> bool:
+    """Swap two paths atomically (renameat2 of Linux); return False where the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
         return False
-    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+    if renameat2(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
     if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM):
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(number, os.strerror(number), str(second))
 
 
 def recover_folder(target: Path) -> None:
-    """Put back a folder whose replacement was killed between two renames."""
+    """Restore a folder if its replacement was killed between two renames."""
     if target.parent.is_dir() and not target.exists() and _beside(target, ".old"):
         with explain_os_errors(target), folder_lock(target.parent):
             for old in _beside(target, ".old"):
@@ -113,21 +115,21 @@ def recover_folder(target: Path) -> None:
                     old.rename(target)
 
 
-# -- what a killed process left behind --------------------------------------------------------------------------------
+# -- temporary files, also those of killed processes ------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _held(create: Callable[[], Path]) -> Iterator[Path]:
-    """Create a file or folder and hold its lock, by which others know that its process is alive."""
+    """Create a file or folder and hold its lock, which shows others that its process is alive."""
     while True:
         path = create()
         try:
             handle = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # swept away before it was opened
+            continue  # deleted by a sweep before it was opened
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX)
-        if _lies_at(path, handle):  # else it was swept away before it was locked
+        if _is_at(path, handle):  # else it was deleted by a sweep before it was locked
             break
         os.close(handle)
     try:
@@ -151,20 +153,20 @@ def _prefix(target: Path) -> str:
 
 
 def _beside(target: Path, *suffixes: str) -> list[Path]:
-    """Return unfinished files and folders of a target, and after them what DuckDB left for these."""
-    # mkstemp puts eight characters before the suffix; with more than that it belongs to a target of a longer name.
-    ours = re.compile(rf"(tmp_)?{re.escape(_prefix(target))}[a-z0-9_]{{8}}({'|'.join(map(re.escape, suffixes))})")
+    """Return the temporary files and folders of a target, then the temporary files of DuckDB for these."""
+    # mkstemp puts eight characters before the suffix; with more, the file belongs to a target with a longer name.
+    pattern = re.compile(rf"(tmp_)?{re.escape(_prefix(target))}[a-z0-9_]{{8}}({'|'.join(map(re.escape, suffixes))})")
     with os.scandir(target.parent) as entries:
-        return [target.parent / name for name in sorted(entry.name for entry in entries) if ours.fullmatch(name)]
+        return [target.parent / name for name in sorted(entry.name for entry in entries) if pattern.fullmatch(name)]
 
 
 def _sweep(target: Path) -> None:
-    """Delete what killed processes left of this target; what a living one writes is locked."""
+    """Delete the temporary files of killed processes; those of living processes are locked."""
     if fcntl is None:
         return
     recover_folder(target)
     for path in _beside(target, ".part", ".old"):
-        if path.name.startswith("tmp_"):  # DuckDB's, which goes when the file that it is for has gone
+        if path.name.startswith("tmp_"):  # of DuckDB: deleted after the file that it belongs to
             if not path.with_name(path.name.removeprefix("tmp_")).exists():
                 path.unlink(missing_ok=True)
             continue
@@ -181,10 +183,10 @@ def _sweep(target: Path) -> None:
 
 
 @contextlib.contextmanager
-def exclusive_lock(folder: Path, called: Path | None = None) -> Iterator[None]:
-    """Keep a folder to this process while it works there; another one is refused. A killed process lets go of it.
+def exclusive_lock(folder: Path, name: Path | None = None) -> Iterator[None]:
+    """Hold the lock of a folder; raise DataError if another process holds it. The lock ends with the process.
 
-    ``called`` is what the user calls it, where the folder is an inner one.
+    ``name`` is the path to show in the message, if it differs from ``folder``.
     """
     if fcntl is None:
         yield
@@ -194,9 +196,7 @@ def exclusive_lock(folder: Path, called: Path | None = None) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DataError(
-                f"{called or folder} is in use by another process; wait for it, or stop it first."
-            ) from None
+            raise DataError(f"{name or folder} is in use by another process; wait for it, or stop it first.") from None
         yield
     finally:
         os.close(handle)
@@ -204,39 +204,39 @@ def exclusive_lock(folder: Path, called: Path | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def try_claim(path: Path) -> Iterator[bool]:
-    """Whether ``path`` is this process's alone: a file that is there meanwhile. A killed process lets go of it.
+    """Create and lock the file ``path``; yield whether this process holds the claim. It ends with the process.
 
-    Afterwards it is taken away, and its folder too when it was the last one there.
+    A held claim is deleted afterwards, with its folder if that is empty.
     """
     if fcntl is None:
         yield True
         return
     with explain_os_errors(path):
-        handle = _opened(path)
-    got = False
+        handle = _open_claim(path)
+    held = False
     try:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            got = _lies_at(path, handle)
-        yield got
+            held = _is_at(path, handle)
+        yield held
     finally:
-        if got:
+        if held:
             path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # there are others
+            with contextlib.suppress(OSError):  # not empty
                 path.parent.rmdir()
         os.close(handle)
 
 
-def _opened(path: Path) -> int:
+def _open_claim(path: Path) -> int:
     while True:
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(parents=True)
-        with contextlib.suppress(FileNotFoundError):  # another process took the folder away just now
+        with contextlib.suppress(FileNotFoundError):  # another process deleted the folder meanwhile
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
-def _lies_at(path: Path, handle: int) -> bool:
-    """Whether an open file is still the one of that name: its last holder may have taken it away before it let go."""
+def _is_at(path: Path, handle: int) -> bool:
+    """Return whether an open file is still at ``path``: its last holder may have deleted it before closing it."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
@@ -245,7 +245,7 @@ def _lies_at(path: Path, handle: int) -> bool:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Wait for the folder's advisory lock and hold it, so that two changes of its entries do not interleave."""
+    """Wait for the advisory lock of a folder and hold it, so that changes of its entries do not interleave."""
     if fcntl is None:
         yield
         return
@@ -257,26 +257,36 @@ def folder_lock(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+_SPACE = "free some space, or choose another disk"
+_PERMISSION = "choose a path that you can read and write"
 ADVICE = {
-    errno.ENOSPC: "free some space or choose another disk",
-    errno.EDQUOT: "free some space or choose another disk",
-    errno.EFBIG: "free some space or choose another disk",
-    errno.EACCES: "choose a folder that you may write to",
-    errno.EPERM: "choose a folder that you may write to",
-    errno.EROFS: "choose a folder on a disk that is not read-only",
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EFBIG: _SPACE,
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EROFS: "choose a path on a disk that is not read-only",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.EISDIR: "give a file, not a folder",
+    errno.EEXIST: "choose another name",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "close other programs",
+    errno.EIO: "check the disk",
 }
+"""What to do about a refusal of the operating system."""
 
 
 @contextlib.contextmanager
 def explain_os_errors(target: Path) -> Iterator[None]:
-    """Turn the operating system's refusals into one sentence."""
+    """Turn OSError into a DataError of one sentence."""
     try:
         yield
     except OSError as problem:
         number = problem.errno
         if number is None and "requested" in str(problem):
-            number = errno.ENOSPC  # NumPy says "n requested and m written", without a number, when the disk is full
+            number = errno.ENOSPC  # NumPy raises "n requested and m written", without errno, if the disk is full
         reason = os.strerror(number) if number else str(problem) or type(problem).__name__
         advice = ADVICE.get(number or 0, "choose another place")
         raise DataError(f"cannot write {target}: {reason}; {advice}.") from problem

@@ -1,7 +1,7 @@
-"""Files that dgcf reads back: opened safely, decoded with checked types, verified by checksum.
+"""Reading stored files safely: regular files only, checked types, verified checksums.
 
-Every reader of a stored file stands on this module. Whatever is wrong with a file is an ``InvalidFileError``, which the
-reader turns into one sentence with the name of the folder and what to do.
+Every reader of stored files uses this module. Anything wrong with a file raises ``InvalidFileError``, which the reader
+turns into one sentence with the name of the folder and advice.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 DESCRIPTION_BYTES = 2**24
-"""The largest description (``run.json``, ``dataset.json``, …) that is read."""
+"""Largest size of a description (``run.json``, ``dataset.json``, …)."""
 DEPTH = 64
-"""The deepest nesting of stored JSON."""
+"""Largest nesting depth of stored JSON."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NPY_HEADER = re.compile(
     rb"\{'descr': '([^']{1,16})', 'fortran_order': (False|True), 'shape': \(([0-9, ]{0,80})\), \} *\n"
@@ -49,24 +49,24 @@ _NPY_HEADER = re.compile(
 
 
 class InvalidFileError(ValueError):
-    """A stored file is damaged, of another kind, or not a plain file; the message names the file or the field."""
+    """A stored file is damaged, of another type, or not a regular file; the message names the file or the field."""
 
 
 class UncheckedWarning(UserWarning):
-    """What was read was written before files had checksums, so that damage may go unnoticed."""
+    """The files were written without checksums, so damage may go unnoticed."""
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
 def open_member(path: Path, mode: Literal["rb", "ab"] = "rb") -> IO[bytes]:
-    """Open a regular file to read or append; refuse symbolic links, FIFOs, sockets and devices without waiting."""
+    """Open a regular file to read or append; refuse links, FIFOs, sockets and devices without blocking."""
     flags = os.O_RDONLY if mode == "rb" else os.O_WRONLY | os.O_APPEND | os.O_CREAT
     flags |= os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         handle = os.open(path, flags, 0o666)
     except OSError as problem:
-        if problem.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a FIFO that nobody reads
+        if problem.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a FIFO without a reader
             raise InvalidFileError(f"{path.name} is a link or a FIFO, expected a regular file") from problem
         raise
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -83,28 +83,29 @@ def read_member(path: Path, limit: int = DESCRIPTION_BYTES) -> bytes:
     return data
 
 
-def _read(path: Path, most: int) -> bytes:
-    """Return at most one byte more than ``most``; what is claimed beyond the file's size takes no memory."""
+def _read(path: Path, limit: int) -> bytes:
+    """Return at most ``limit + 1`` bytes; a limit beyond the size of the file takes no memory."""
     with open_member(path) as file:
-        return file.read(min(most, os.fstat(file.fileno()).st_size) + 1)
+        return file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
 
 
 # -- checksums --------------------------------------------------------------------------------------------------------
 
 
 class FileEntry(TypedDict):
-    """What a description says of a file beside it."""
+    """Checksum and size of a file, as its description records them."""
 
     sha256: str
     bytes: int
 
 
 def file_entry(data: bytes) -> FileEntry:
+    """Return checksum and size of a file's content."""
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
 def read_checked(path: Path, entry: FileEntry | None, limit: int | None = None) -> bytes:
-    """Return the content of a file, compared with its entry; None is of a file from before there were entries."""
+    """Return the content of a file, verified by its entry; files of version 0.1 have none."""
     if entry is None:
         return read_member(path, path.lstat().st_size if limit is None else limit)
     if limit is not None and entry["bytes"] > limit:
@@ -116,12 +117,12 @@ def read_checked(path: Path, entry: FileEntry | None, limit: int | None = None) 
 
 
 def seal(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with their own checksum, ``sha256``, as the last one."""
+    """Return the fields with a last field ``sha256``, the checksum of the others."""
     return {**fields, "sha256": _digest(fields)}
 
 
 def verify_seal(fields: Mapping[str, Any], name: str) -> bool:
-    """Compare decoded fields with their checksum; False if they have none."""
+    """Return whether decoded fields have a checksum; raise InvalidFileError if it does not match."""
     if "sha256" not in fields:
         return False
     if fields["sha256"] != _digest({key: value for key, value in fields.items() if key != "sha256"}):
@@ -133,14 +134,14 @@ def _digest(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
-# -- lines that are appended ------------------------------------------------------------------------------------------
+# -- chains of appended lines -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The intact lines at the beginning of a file: ``check`` continues it, ``end`` is where they end in bytes.
+    """The intact lines at the beginning of a file: the ``check`` of the last one and their ``end`` in bytes.
 
-    ``problem`` says why the next line is none; a line without its line break was being written and is no problem.
+    ``problem`` describes the first invalid line. A last line without a line break is unfinished, not a problem.
     """
 
     records: list[dict[str, Any]]
@@ -148,11 +149,11 @@ class Chain:
     end: int = 0
     problem: str | None = None
     lines: int = 0
-    """How many lines lie before ``end``."""
+    """Number of lines before ``end``."""
 
 
 def chain_line(record: Mapping[str, Any], previous: str) -> tuple[str, str]:
-    """Return a line with its ``check``, and the check: a hash of the record and of the line before."""
+    """Return the line of a record and its ``check``: a hash of the record and the check of the line before."""
     text = json.dumps(record, ensure_ascii=False)
     check = hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()[:16]
     return f'{text[:-1]}{", " if len(text) > 2 else ""}"check": "{check}"}}\n', check
@@ -161,9 +162,9 @@ def chain_line(record: Mapping[str, Any], previous: str) -> tuple[str, str]:
 def read_chain(
     data: bytes, kind: type[Mapping[str, Any]], *, checked: bool = True, after: Chain | None = None
 ) -> Chain:
-    """Decode lines that ``chain_line`` made; with ``checked=False`` lines without a check pass, too.
+    """Decode lines of ``chain_line``; ``checked=False`` accepts lines without a check.
 
-    ``after`` is what was read before, where ``data`` continues it.
+    ``after`` is the chain read before, if ``data`` continues it.
     """
     records: list[dict[str, Any]] = []
     before = after or Chain([])
@@ -171,14 +172,13 @@ def read_chain(
     for line in data.split(b"\n")[:-1]:
         try:
             record = decode_json(line, dict[str, Any])
-            named = record.pop("check", None)
-            if named is None and checked:
+            stored_check = record.pop("check", None)
+            if stored_check is None and checked:
                 raise InvalidFileError("has no check")
-            if named is not None:
-                check_now = chain_line(record, check)[1]
-                if check_now != named:
+            if stored_check is not None:
+                if chain_line(record, check)[1] != stored_check:
                     raise InvalidFileError("does not match its check")
-                check = check_now
+                check = stored_check
             records.append(typing.cast(dict[str, Any], check_type(record, kind)))
         except InvalidFileError as problem:
             lines = before.lines + len(records)
@@ -192,7 +192,7 @@ def read_chain(
 
 @dataclass(frozen=True)
 class Range:
-    """The smallest and largest value of a number, or length of a text; with ``Annotated``."""
+    """Smallest and largest value of a number or length of a text, for ``Annotated``."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -203,9 +203,9 @@ Sha256 = Annotated[str, Range(64, 64)]
 
 
 def decode_json(data: bytes, kind: type[T], name: str = "") -> T:
-    """Decode JSON and check it against ``kind``: a TypedDict, ``dict[str, …]``, ``list[…]`` or what these hold.
+    """Decode JSON and check it against ``kind``: a TypedDict, ``dict[str, …]``, ``list[…]`` or a scalar type.
 
-    Fields that ``kind`` does not have are left out. ``name`` is the file's, for messages.
+    Fields that ``kind`` does not have are dropped. ``name`` is the name of the file for messages.
     """
     prefix = f"{name}: " if name else ""
     try:
@@ -224,7 +224,7 @@ def _refuse_constant(word: str) -> Any:
 
 
 def check_type(value: Any, kind: type[T], name: str = "", *, surrogates: bool = True) -> T:
-    """Return decoded JSON or TOML as ``kind``, or name the field that does not have its type or range."""
+    """Return decoded JSON or TOML as ``kind``; raise InvalidFileError for a field of another type or range."""
     try:
         return typing.cast(T, _Checker(surrogates).check(value, kind, "", 0))
     except InvalidFileError as problem:
@@ -237,7 +237,7 @@ _WORDS |= {float: "a number", types.NoneType: "null"}
 
 class _Checker:
     def __init__(self, surrogates: bool) -> None:
-        self.surrogates = surrogates  # whether a text may hold half of a surrogate pair
+        self.surrogates = surrogates  # whether to search texts for halves of surrogate pairs
 
     def check(self, value: Any, kind: Any, where: str, depth: int) -> Any:
         if depth > DEPTH:
@@ -255,13 +255,13 @@ class _Checker:
         if origin in (Union, types.UnionType):
             return self._any_of(value, get_args(kind), where, depth)
         if origin is Literal:
-            if any(type(value) is type(one) and value == one for one in get_args(kind)):
+            if any(type(value) is type(choice) and value == choice for choice in get_args(kind)):
                 return value
             raise InvalidFileError(f"{_of(where)}{_shown(value)}, expected {' or '.join(map(repr, get_args(kind)))}")
         if origin is list:
             (inner,) = get_args(kind)
             _require(value, list, where)
-            return [self.check(one, inner, f"{where}[{at}]", depth + 1) for at, one in enumerate(value)]
+            return [self.check(entry, inner, f"{where}[{at}]", depth + 1) for at, entry in enumerate(value)]
         if origin is dict:
             inner = get_args(kind)[1]
             _require(value, dict, where)
@@ -290,31 +290,31 @@ class _Checker:
                 return self.check(value, kind, where, depth)
             except InvalidFileError as problem:
                 problems.append(problem)
-        # The member that got furthest into the value knows best what is wrong with it.
+        # The member that matched the deepest has the most precise message.
         raise max(problems, key=lambda problem: str(problem).count("."))
 
     def _plain(self, value: Any, where: str, depth: int) -> Any:
-        """Any JSON value: finite numbers, well-formed text, bounded depth."""
+        """Return any JSON value with finite numbers, well-formed text and bounded depth."""
         if self._sound(value, depth):
             return value
-        if isinstance(value, dict):  # once more, for the name of the field
+        if isinstance(value, dict):  # again, for the name of the field
             return self.check(value, dict[str, Any], where, depth)
         if isinstance(value, list):
             return self.check(value, list[Any], where, depth)
         return self._scalar(value, type(value), where)
 
     def _sound(self, value: Any, depth: int) -> bool:
-        """Whether a value would pass, without naming places: most are large lists of numbers."""
+        """Return whether a value passes, without tracking names: most are large lists of numbers."""
         kind = type(value)
         if kind is float:
             return math.isfinite(value)
         if kind is list:
-            if depth < DEPTH and all(type(one) is float for one in value):
+            if depth < DEPTH and all(type(entry) is float for entry in value):
                 return all(map(math.isfinite, value))
-            return depth < DEPTH and all(self._sound(one, depth + 1) for one in value)
+            return depth < DEPTH and all(self._sound(entry, depth + 1) for entry in value)
         if kind is dict:
             return depth < DEPTH and all(
-                self._sound(key, depth) and self._sound(one, depth + 1) for key, one in value.items()
+                self._sound(key, depth) and self._sound(entry, depth + 1) for key, entry in value.items()
             )
         if kind is str:
             return not self.surrogates or not any("\ud800" <= sign <= "\udfff" for sign in value)
@@ -379,7 +379,7 @@ def _shown(value: Any) -> str:
 
 
 def decode_npy(data: bytes, dtype: str, name: str) -> NDArray[Any]:
-    """Return the one-dimensional array of an ``.npy`` file; its header is read by pattern and claims no memory."""
+    """Return the one-dimensional array of an ``.npy`` file; its header is matched by a pattern, not evaluated."""
     if data[:6] != b"\x93NUMPY" or len(data) < 10 or data[6:8] != b"\x01\x00":
         raise InvalidFileError(f"{name} is not an array file")
     start = 10 + int.from_bytes(data[8:10], "little")
@@ -393,4 +393,4 @@ def decode_npy(data: bytes, dtype: str, name: str) -> NDArray[Any]:
         raise InvalidFileError(f"{name} holds {descr} of {len(sizes)} dimensions, expected {expected.str} of one")
     if sizes[0] * expected.itemsize != len(data) - start:
         raise InvalidFileError(f"{name} holds {len(data) - start:,} bytes of numbers, its header says {sizes[0]:,}")
-    return np.frombuffer(data, dtype=expected, offset=start).copy()  # torch wants arrays that can be written
+    return np.frombuffer(data, dtype=expected, offset=start).copy()  # torch needs writable arrays

@@ -26,7 +26,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.data(name)) for name in COUNTS])
-def test_published_splits_have_their_published_counts(name: str) -> None:
+def test_published_splits_have_published_counts(name: str) -> None:
     dataset = load(name)
     found = statistics(dataset)
     assert (found.users, found.items, found.train, found.validation, found.test) == COUNTS[name]
@@ -35,7 +35,7 @@ def test_published_splits_have_their_published_counts(name: str) -> None:
 
 
 @pytest.mark.data("deoscirec/amazon-movies-tv")
-def test_the_flaws_of_the_amazon_set_are_reported() -> None:
+def test_amazon_flaws_are_reported() -> None:
     dataset = load("deoscirec/amazon-movies-tv")
     known_as, caveats = catalog.recognise(dataset)
     found = statistics(dataset, known_as, caveats)
@@ -47,7 +47,7 @@ def test_the_flaws_of_the_amazon_set_are_reported() -> None:
 
 
 @pytest.mark.data("movielens/ml-100k")
-def test_movielens_100k_raw_and_as_the_paper_has_it() -> None:
+def test_movielens_100k_counts() -> None:
     raw = load("ml-100k")
     assert (raw.n_users, raw.n_items, len(raw.train.union(raw.validation, raw.test))) == (943, 1_682, 100_000)
     assert raw.items.title_of(raw.items.index_of("1")) == "Toy Story (1995)"
@@ -56,7 +56,7 @@ def test_movielens_100k_raw_and_as_the_paper_has_it() -> None:
 
 
 @pytest.mark.data("deoscirec/ml-1m")
-def test_the_authors_items_get_their_titles() -> None:
+def test_authors_splits_have_titles() -> None:
     items = load("deoscirec/ml-1m").items
     assert items.title_of(0) == "One Flew Over the Cuckoo's Nest (1975)"
     assert items.titles is not None
@@ -64,7 +64,7 @@ def test_the_authors_items_get_their_titles() -> None:
 
 
 @pytest.mark.data("lightgcn/gowalla")
-def test_the_two_gowallas_are_told_apart_whatever_their_folder_is_called(tmp_path: Path) -> None:
+def test_gowalla_splits_are_recognised_by_content(tmp_path: Path) -> None:
     for name, other in (("lightgcn/gowalla", "deoscirec/gowalla"), ("deoscirec/gowalla", "lightgcn/gowalla")):
         folder = tmp_path / name.split("/")[0]
         folder.mkdir()
@@ -86,7 +86,7 @@ def test_the_two_gowallas_are_told_apart_whatever_their_folder_is_called(tmp_pat
 
 
 @pytest.mark.data("deoscirec/ml-100k")
-def test_a_changed_file_in_the_data_home_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_file_in_data_home_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(data_home() / "deoscirec" / "ml-100k", tmp_path / "deoscirec" / "ml-100k")
     monkeypatch.setenv("DGCF_DATA_HOME", str(tmp_path))
     assert load("deoscirec/ml-100k").name == "deoscirec/ml-100k"
@@ -97,7 +97,7 @@ def test_a_changed_file_in_the_data_home_is_refused(tmp_path: Path, monkeypatch:
         load("deoscirec/ml-100k")
 
 
-def test_an_unknown_name_offers_the_nearest() -> None:
+def test_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(DataError, match="did you mean 'ml-100k'"):
         load("ml-100")
 
@@ -109,9 +109,7 @@ def known(tmp_path: Path, *remotes: Remote) -> KnownDataset:
     return KnownDataset("mine", "a test", "to be shown first", lambda files: prepare(files["ratings"]), editions)
 
 
-def test_licence_first_then_every_edition_is_tried_and_all_failures_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_licence_is_shown_and_all_editions_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dgcf.data.download.TRIES", 1)
     entry = known(tmp_path, Remote(url="http://127.0.0.1:1/a.csv"), Remote(url="http://127.0.0.1:1/b.csv"))
     monkeypatch.setitem(catalogue(), "mine", entry)
@@ -122,14 +120,14 @@ def test_licence_first_then_every_edition_is_tried_and_all_failures_are_told(
     assert [line.split()[0] for line in said[1:]] == ["Fetching", "Fetching"]
 
 
-def test_content_that_is_not_the_published_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpublished_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = KnownDataset("mine", "a test", "none", lambda _: load("checkerboard"), (), ("another fingerprint",), ())
     monkeypatch.setitem(catalogue(), "mine", entry)
     with pytest.raises(DataError, match="do not hold the published dataset"):
         catalog.load_known("mine")
 
 
-def test_every_entry_is_complete() -> None:
+def test_all_entries_are_complete() -> None:
     for name, entry in catalogue().items():
         assert entry.name == name
         assert entry.fingerprints

@@ -47,9 +47,7 @@ def test_save_and_load_round_trip(tmp_path_factory: pytest.TempPathFactory, pair
 
 
 @given(st.lists(st.tuples(raw_ids, raw_ids, st.integers(0, 9)), min_size=1, max_size=30))
-def test_places_come_back_as_they_were(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, int]]
-) -> None:
+def test_places_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, int]]) -> None:
     pairs, times = [(user, item) for user, item, _ in rows], [float(time) for *_, time in rows]
     dataset = prepare_rows(rows_of(pairs, times), Preparation(keep_order=True))
     folder = dataset.save(tmp_path_factory.mktemp("saved") / "set")
@@ -61,7 +59,7 @@ def test_places_come_back_as_they_were(
             assert place.tolist() == dataset.split(split).place.tolist()
 
 
-def test_the_fingerprint_is_the_same_in_any_order_and_the_order_is_not(tmp_path: Path) -> None:
+def test_fingerprint_is_independent_of_the_order(tmp_path: Path) -> None:
     plain = load("checkerboard")
     one, again, other = (dataset_in_order(plain, seed) for seed in (0, 0, 1))
     assert one.fingerprint == other.fingerprint == plain.fingerprint
@@ -74,7 +72,7 @@ def test_the_fingerprint_is_the_same_in_any_order_and_the_order_is_not(tmp_path:
         assert replace(one, **without).order is None, "an order is that of all parts"
 
 
-def test_a_dataset_without_an_order_takes_the_place_of_one_with_it(tmp_path: Path) -> None:
+def test_overwriting_deletes_stale_places(tmp_path: Path) -> None:
     files = {f"{split}_place.npy" for split in SPLITS}
     plain = load("checkerboard")
     for dataset in (plain, dataset_in_order(plain, 1), dataset_in_order(plain, 2), plain):
@@ -84,13 +82,13 @@ def test_a_dataset_without_an_order_takes_the_place_of_one_with_it(tmp_path: Pat
         assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-def test_a_dataset_from_before_orders_were_kept_has_none(tmp_path: Path) -> None:
+def test_old_description_without_order_loads(tmp_path: Path) -> None:
     folder = load("checkerboard").save(tmp_path / "set")
     reseal_dataset(folder, order=...)
     assert same(Dataset.load(folder), load("checkerboard"))
 
 
-def test_places_that_were_not_saved_so_are_refused(tmp_path: Path) -> None:
+def test_damaged_places_are_refused(tmp_path: Path) -> None:
     dataset = dataset_in_order(load("checkerboard"))
     folder = dataset.save(tmp_path / "set")
     for split in SPLITS:
@@ -121,7 +119,7 @@ def test_places_that_were_not_saved_so_are_refused(tmp_path: Path) -> None:
     assert same(Dataset.load(folder), dataset)
 
 
-def test_the_fingerprint_is_of_the_content_alone(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_content_only(tmp_path: Path) -> None:
     pairs = [(user, item) for user in range(20) for item in range(user % 7 + 3)]
     lines = [f"{user},{item}" for user, item in pairs]
 
@@ -138,7 +136,7 @@ def test_the_fingerprint_is_of_the_content_alone(tmp_path: Path) -> None:
     assert typed.fingerprint == reference, "numbers and their text are the same ids"
 
 
-def test_two_splits_of_the_same_pairs_share_their_pairs_fingerprint() -> None:
+def test_splits_of_the_same_pairs_share_pairs_fingerprint() -> None:
     a, b = pd.DataFrame({"user": [1, 1], "item": [1, 2]}), pd.DataFrame({"user": [2, 2], "item": [1, 2]})
     one, other = prepare(a, test=b), prepare(b, test=a)
     assert one.fingerprint != other.fingerprint
@@ -150,7 +148,7 @@ def saved(tmp_path: Path) -> Path:
     return load("checkerboard").save(tmp_path / "set")
 
 
-def test_an_existing_folder_is_kept_unless_told(saved: Path) -> None:
+def test_existing_folder_is_replaced_only_with_overwrite(saved: Path) -> None:
     before = (saved / "dataset.json").read_bytes()
     with pytest.raises(DataError, match="exists already"):
         load("planted").save(saved)
@@ -160,7 +158,7 @@ def test_an_existing_folder_is_kept_unless_told(saved: Path) -> None:
     assert [path.name for path in saved.parent.iterdir()] == ["set"]
 
 
-def test_a_folder_with_somebody_elses_files_is_never_replaced(saved: Path) -> None:
+def test_folder_with_foreign_files_is_never_replaced(saved: Path) -> None:
     (saved / "notes.txt").write_text("mine")
     with pytest.raises(DataError, match=r"holds other things \(notes.txt\)"):
         load("planted").save(saved, overwrite=True)
@@ -169,7 +167,7 @@ def test_a_folder_with_somebody_elses_files_is_never_replaced(saved: Path) -> No
 
 
 @pytest.mark.parametrize("order", [False, True], ids=["without an order", "in an order"])
-def test_damage_is_noticed(saved: Path, order: bool) -> None:
+def test_damage_is_detected(saved: Path, order: bool) -> None:
     if order:
         dataset_in_order(load("checkerboard")).save(saved, overwrite=True)
     files = sorted(saved.iterdir())
@@ -192,7 +190,7 @@ def test_damage_is_noticed(saved: Path, order: bool) -> None:
     assert Dataset.load(saved).name == "checkerboard"
 
 
-def test_any_flipped_bit_is_noticed(saved: Path) -> None:
+def test_any_flipped_bit_is_detected(saved: Path) -> None:
     """Titles, kinds of ids and the record are no part of the fingerprint; they have checksums."""
     load("checkerboard").save(saved, overwrite=True)
     titled = replace(Dataset.load(saved), items=Dataset.load(saved).items.with_titles({"i00001": "One", "i00002": "é"}))
@@ -236,7 +234,7 @@ def test_any_flipped_bit_is_noticed(saved: Path) -> None:
     ],
     ids=str,
 )
-def test_a_crafted_description_is_refused_by_its_field(saved: Path, changes: dict[str, Any], message: str) -> None:
+def test_crafted_description_is_refused(saved: Path, changes: dict[str, Any], message: str) -> None:
     reseal_dataset(saved, **changes)
     with pytest.raises(DataError, match="damaged dataset") as caught:
         Dataset.load(saved)
@@ -247,7 +245,7 @@ def test_a_crafted_description_is_refused_by_its_field(saved: Path, changes: dic
 @pytest.mark.parametrize(
     "content", [b"[" * 100_000, b"\xff", b"[]", b"1", b'{"format": 1e400}', b'{"format": 1}'], ids=len
 )
-def test_a_description_that_is_none_is_refused(saved: Path, content: bytes) -> None:
+def test_invalid_description_is_refused(saved: Path, content: bytes) -> None:
     (saved / "dataset.json").write_bytes(content)
     with pytest.raises(DataError, match=r"damaged dataset \(dataset.json: "):
         Dataset.load(saved)
@@ -284,7 +282,7 @@ def array_file(values: list[int], dtype: str) -> bytes:
     ],
     ids=str,
 )
-def test_crafted_content_is_refused_by_its_file(saved: Path, name: str, content: bytes, message: str) -> None:
+def test_crafted_content_is_refused(saved: Path, name: str, content: bytes, message: str) -> None:
     (saved / name).write_bytes(content)
     reseal_dataset(saved)
     with pytest.raises(DataError, match="damaged dataset") as caught:
@@ -292,7 +290,7 @@ def test_crafted_content_is_refused_by_its_file(saved: Path, name: str, content:
     assert message in str(caught.value)
 
 
-def test_a_dataset_without_training_pairs_is_refused(saved: Path) -> None:
+def test_dataset_without_training_pairs_is_refused(saved: Path) -> None:
     np.save(saved / "train_indices.npy", np.zeros(0, dtype="<i4"))
     np.save(saved / "train_indptr.npy", np.zeros(61, dtype="<i8"))
     reseal_dataset(saved)
@@ -300,7 +298,7 @@ def test_a_dataset_without_training_pairs_is_refused(saved: Path) -> None:
         Dataset.load(saved)
 
 
-def test_links_and_fifos_are_no_members(saved: Path, tmp_path: Path) -> None:
+def test_links_and_fifos_are_refused(saved: Path, tmp_path: Path) -> None:
     for name in ("dataset.json", "train_indices.npy"):
         moved = (saved / name).rename(tmp_path / "moved")
         (saved / name).symlink_to(moved)
@@ -315,7 +313,7 @@ def test_links_and_fifos_are_no_members(saved: Path, tmp_path: Path) -> None:
     assert Dataset.load(saved).name == "checkerboard"
 
 
-def test_a_dataset_of_version_0_1_loads_with_one_warning() -> None:
+def test_version_0_1_dataset_loads_with_a_warning() -> None:
     with pytest.warns(UncheckedWarning, match="has no checksums, as it was written by dgcf 0.1") as heard:
         dataset = Dataset.load(VERSION_0_1 / "dataset")
     assert len(heard) == 1
@@ -323,7 +321,7 @@ def test_a_dataset_of_version_0_1_loads_with_one_warning() -> None:
     assert same(dataset, replace(load("checkerboard"), record=dataset.record))
 
 
-def test_a_newer_format_says_so(saved: Path) -> None:
+def test_newer_format_is_refused(saved: Path) -> None:
     head = json.loads((saved / "dataset.json").read_text())
     (saved / "dataset.json").write_text(json.dumps(head | {"format": 99}))
     with pytest.raises(DataError, match="newer dgcf"):
@@ -336,7 +334,7 @@ def test_arrays_with_pickles_are_refused(saved: Path) -> None:
         Dataset.load(saved)
 
 
-def test_loads_with_numpy_alone(saved: Path) -> None:
+def test_dataset_loads_with_numpy_only(saved: Path) -> None:
     """A machine that only trains has no table engine and no command line."""
     code = (
         "import sys\n"
@@ -348,7 +346,7 @@ def test_loads_with_numpy_alone(saved: Path) -> None:
     assert done.stdout == f"{len(load('checkerboard').train)}\n", done.stderr
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_full_disk_leaves_no_files(tmp_path: Path) -> None:
     """A limit on the size of files stands in for a full disk: the write itself fails, in a real process."""
     code = (
         "import resource, dgcf.data\n"
@@ -364,7 +362,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failing_disk_keeps_the_old_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_disk_keeps_the_old_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -376,7 +374,7 @@ def test_a_failing_disk_keeps_the_old_dataset(saved: Path, monkeypatch: pytest.M
     assert [path.name for path in saved.parent.iterdir()] == ["set"]
 
 
-def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+def test_read_only_folder_is_refused(tmp_path: Path) -> None:
     # Root may write anywhere but into the kernel's own file systems.
     locked = Path("/sys") if os.geteuid() == 0 else tmp_path
     if os.geteuid() != 0:
@@ -386,14 +384,14 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
 
 
-def test_a_file_in_the_way_is_not_replaced(tmp_path: Path) -> None:
+def test_existing_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "set").write_text("mine")
     with pytest.raises(DataError, match="is a file"):
         load("checkerboard").save(tmp_path / "set", overwrite=True)
     assert (tmp_path / "set").read_text() == "mine"
 
 
-def test_two_processes_preparing_the_same_dataset(tmp_path: Path) -> None:
+def test_concurrent_saves_of_the_same_dataset(tmp_path: Path) -> None:
     """Many at once: the folder is whole at every moment, one wins each round, the others are told so."""
     code = (
         "import sys, time\n"

@@ -67,7 +67,7 @@ def url(server: Server, path: str) -> str:
     return f"http://127.0.0.1:{server.server_port}{path}"
 
 
-def test_a_file_arrives_whole_and_checked(server: Server, tmp_path: Path) -> None:
+def test_download_is_complete_and_verified(server: Server, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     target = download(url(server, "/whole"), tmp_path / "deep" / "file", SHA256, lambda *args: seen.append(args))
     assert target.read_bytes() == BODY
@@ -75,13 +75,13 @@ def test_a_file_arrives_whole_and_checked(server: Server, tmp_path: Path) -> Non
     assert [path.name for path in target.parent.iterdir()] == ["file"]
 
 
-def test_a_connection_that_ends_early_is_resumed_where_it_was(server: Server, tmp_path: Path) -> None:
+def test_interrupted_connection_is_resumed(server: Server, tmp_path: Path) -> None:
     server.cuts = 2
     assert download(url(server, "/cut"), tmp_path / "file", SHA256, pause_seconds=0).read_bytes() == BODY
     assert server.ranges == [None, "bytes=200000-", "bytes=400000-"]
 
 
-def test_a_later_call_goes_on_with_what_came_before(server: Server, tmp_path: Path) -> None:
+def test_later_call_resumes_the_download(server: Server, tmp_path: Path) -> None:
     server.cuts = 99
     with pytest.raises(DataError, match=r"cannot download .* of 1,024,000 bytes"):
         download(url(server, "/cut"), tmp_path / "file", SHA256, pause_seconds=0)
@@ -92,23 +92,23 @@ def test_a_later_call_goes_on_with_what_came_before(server: Server, tmp_path: Pa
     assert server.ranges[0] is not None, "it did not start again from nothing"
 
 
-def test_a_server_without_ranges_starts_again(server: Server, tmp_path: Path) -> None:
+def test_server_without_ranges_restarts_the_download(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file.part").write_bytes(b"something old")
     assert download(url(server, "/no-ranges"), tmp_path / "file", SHA256).read_bytes() == BODY
 
 
-def test_a_part_that_is_already_whole_is_taken(server: Server, tmp_path: Path) -> None:
+def test_complete_part_is_used(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file.part").write_bytes(BODY)
     assert download(url(server, "/whole"), tmp_path / "file", SHA256).read_bytes() == BODY
 
 
-def test_a_wrong_checksum_leaves_nothing(server: Server, tmp_path: Path) -> None:
+def test_wrong_checksum_leaves_no_file(server: Server, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected 000000000000"):
         download(url(server, "/whole"), tmp_path / "file", "0" * 64)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_had_is_said_at_once(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hopeless_download_fails_at_once(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(downloads.time, "sleep", slept.append)
     with pytest.raises(DataError, match="Not Found"):
@@ -119,7 +119,7 @@ def test_what_cannot_be_had_is_said_at_once(server: Server, tmp_path: Path, monk
     assert slept == [1, 2, 4], "a refused connection may come back: it is tried again, with pauses that double"
 
 
-def test_members_of_archives_are_checked(tmp_path: Path) -> None:
+def test_archive_members_are_verified(tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
     with zipfile.ZipFile(archive, "w") as bundle:
         bundle.writestr("in/file", BODY)

@@ -58,14 +58,14 @@ def test_repeats_are_dropped_and_counted(pairs: list[tuple[int, int]]) -> None:
     assert removed.pairs == len(pairs) - len(set(pairs))
 
 
-def test_of_repeated_pairs_the_latest_stays() -> None:
+def test_latest_of_repeated_pairs_is_kept() -> None:
     frame = pd.DataFrame({"user": [1, 1, 1], "item": [5, 5, 6], "timestamp": [3.0, 9.0, 4.0]})
     rows, _ = drop_repeats(collect([frame], ReadOptions(), RatingFilter(), time="needed"))
     assert rows.timestamp is not None
     assert dict(zip(rows.item_idx.tolist(), rows.timestamp.tolist(), strict=True)) == {0: 9.0, 1: 4.0}
 
 
-def test_ratings_by_threshold_and_by_set_report_what_they_removed() -> None:
+def test_rating_filters_report_removed_pairs() -> None:
     frame = pd.DataFrame({"user": range(6), "item": range(6), "rating": [1.0, 2.0, 3.0, 4.0, 4.5, 5.0]})
     whole = Split("none")
     for ratings, users in ((RatingFilter(4.0), [3, 4, 5]), (RatingFilter(values=(2.0, 5.0)), [1, 5])):
@@ -82,12 +82,12 @@ def test_ratings_by_threshold_and_by_set_report_what_they_removed() -> None:
         RatingFilter(1.0, (1.0,))
 
 
-def test_a_negative_core_is_refused() -> None:
+def test_negative_core_is_refused() -> None:
     with pytest.raises(ConfigError, match="expected 0 or more"):
         k_core(rows_of([(0, 0)]), -1, 0)
 
 
-def test_compacting_keeps_ids_with_their_rows() -> None:
+def test_compact_keeps_the_ids_of_rows() -> None:
     rows = rows_of([(3, 1), (5, 2), (9, 1)])
     kept = rows.keep(np.array([False, True, True]) if rows.user_idx[0] == 0 else rows.user_idx != 0)
     assert pairs_of(kept) == {(5, 2), (9, 1)}

@@ -37,7 +37,7 @@ def as_dict(pairs: Pairs) -> dict[tuple[int, int], int]:
 
 
 @given(pair_lists)
-def test_holds_each_pair_once_and_sorted(pairs: list[tuple[int, int]]) -> None:
+def test_pairs_are_distinct_and_sorted(pairs: list[tuple[int, int]]) -> None:
     built = build(pairs)
     assert as_set(built) == set(pairs)
     assert len(built) == len(set(pairs))
@@ -51,7 +51,7 @@ def test_holds_each_pair_once_and_sorted(pairs: list[tuple[int, int]]) -> None:
 
 
 @given(pair_lists, pair_lists, pair_lists)
-def test_union_is_that_of_sets(
+def test_union_equals_set_union(
     one: list[tuple[int, int]], two: list[tuple[int, int]], three: list[tuple[int, int]]
 ) -> None:
     assert as_set(build(one).union(build(two), build(three))) == {*one, *two, *three}
@@ -59,13 +59,13 @@ def test_union_is_that_of_sets(
     assert build(one).union() == build(one)
 
 
-def test_empty() -> None:
+def test_empty_pairs() -> None:
     assert len(Pairs.empty(3, 4)) == 0
     assert Pairs.empty(3, 4) == Pairs.from_indices(np.zeros(0, np.int32), np.zeros(0, np.int32), 3, 4)
     assert Pairs.empty(3, 4) != Pairs.empty(3, 5)
 
 
-def test_rows_of_some_users_in_the_order_asked_for() -> None:
+def test_take_returns_rows_in_the_given_order() -> None:
     pairs = Pairs.from_indices(np.array([0, 0, 2, 2, 2]), np.array([3, 1, 0, 4, 2]), 4, 5)
     taken = pairs.take(np.array([2, 1, 0, 2]))
     assert [taken[row].tolist() for row in range(4)] == [[0, 2, 4], [], [1, 3], [0, 2, 4]]
@@ -73,21 +73,21 @@ def test_rows_of_some_users_in_the_order_asked_for() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([-1.5, 0.0, 0.25, 7.0, 1e9])), max_size=40))
-def test_earlier_counts_the_same_users_rows_with_a_smaller_time(rows: list[tuple[int, float]]) -> None:
+def test_count_earlier_equals_plain_loop(rows: list[tuple[int, float]]) -> None:
     user, time = np.array([u for u, _ in rows], dtype=np.int64), np.array([t for _, t in rows])
     expected = [sum(other == u and before < t for other, before in rows) for u, t in rows]
     assert count_earlier(user, time).tolist() == expected
 
 
 @given(places)
-def test_every_pair_has_the_place_it_was_given(given: dict[tuple[int, int], int]) -> None:
+def test_with_places_assigns_each_place(given: dict[tuple[int, int], int]) -> None:
     assert as_dict(build_ordered(given)) == given
     assert build_ordered(given) == build(list(given)), "which pairs there are is not about their order"
     assert given == {} or build(list(given)).place is None
 
 
 @given(places)
-def test_later_counts_the_same_users_pairs_with_a_greater_place(given: dict[tuple[int, int], int]) -> None:
+def test_count_later_equals_plain_loop(given: dict[tuple[int, int], int]) -> None:
     pairs = build_ordered(given)
     expected = [
         sum(other == user and then > place for (other, _), then in given.items())
@@ -97,7 +97,7 @@ def test_later_counts_the_same_users_pairs_with_a_greater_place(given: dict[tupl
 
 
 @given(places, st.integers(0, 2**40))
-def test_some_of_the_pairs_keep_their_places(given: dict[tuple[int, int], int], drawn: int) -> None:
+def test_where_keeps_places(given: dict[tuple[int, int], int], drawn: int) -> None:
     chosen = np.array([drawn >> at & 1 for at in range(len(given))], dtype=bool)
     expected = {pair: given[pair] for pair, kept in zip(sorted(given), chosen, strict=True) if kept}
     assert as_dict(build_ordered(given).where(chosen)) == expected
@@ -107,7 +107,7 @@ def test_some_of_the_pairs_keep_their_places(given: dict[tuple[int, int], int], 
 
 
 @given(places, places)
-def test_more_places_than_pairs_are_fine_and_a_missing_one_is_refused(
+def test_with_places_refuses_a_missing_place(
     given: dict[tuple[int, int], int], more: dict[tuple[int, int], int]
 ) -> None:
     known = {**more, **given}
@@ -122,7 +122,7 @@ def test_more_places_than_pairs_are_fine_and_a_missing_one_is_refused(
 
 
 @given(places, places, places)
-def test_a_union_of_ordered_sets_has_the_last_place_of_each_pair(
+def test_union_has_the_largest_place_of_each_pair(
     one: dict[tuple[int, int], int], two: dict[tuple[int, int], int], three: dict[tuple[int, int], int]
 ) -> None:
     every = [one, two, three]
@@ -133,7 +133,7 @@ def test_a_union_of_ordered_sets_has_the_last_place_of_each_pair(
 
 
 @given(places, places)
-def test_a_union_with_pairs_that_have_no_order_has_none(
+def test_union_with_unordered_pairs_has_no_places(
     one: dict[tuple[int, int], int], two: dict[tuple[int, int], int]
 ) -> None:
     ordered, unordered = build_ordered(one), build(list(two))

@@ -62,7 +62,7 @@ def test_odd_names_are_read_and_written_literally(here: Path, name: str) -> None
         assert pairs_of(load(source, WHOLE)) == PAIRS, "a folder key=value must not replace a column"
 
 
-def test_addresses_and_unknown_homes_are_names_of_files(here: Path) -> None:
+def test_urls_and_unknown_homes_are_file_names(here: Path) -> None:
     (here / "real.csv").write_text("user,item\na,x\n")
     for name in (f"file:{here}/real.csv", "file:real.csv", "s3://bucket/real.csv", "~.csv", "~nobody-here/x.csv", "~x"):
         with pytest.raises(DataError, match="there is no file") as caught:
@@ -114,14 +114,14 @@ def test_name_that_is_not_utf8_is_refused_by_the_command(here: Path, refused: An
     assert r"caf\udce9.csv is not UTF-8 text" in refused("data", "stats", f"{NOT_UTF8}.csv", cwd=here)
 
 
-def test_names_that_no_file_can_have_are_refused() -> None:
+def test_impossible_file_names_are_refused() -> None:
     for name, sentence in (("x" * 5000 + ".csv", "File name too long"), ("a\0b.csv", "zero byte")):
         with pytest.raises(DataError, match=sentence) as caught:
             load(name, WHOLE)
         assert len(str(caught.value)) < 400
 
 
-def test_partition_folders_are_columns_below_the_named_folder_alone(here: Path) -> None:
+def test_partition_folders_are_columns_only_below_the_named_folder(here: Path) -> None:
     for split, part in (("train", FRAME[:1]), ("test", FRAME[1:])):
         (here / "table" / f"split={split}").mkdir(parents=True)
         part.to_parquet(here / "table" / f"split={split}" / "a.parquet")

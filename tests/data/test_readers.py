@@ -75,14 +75,14 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
         ("with 'quote' [and] star*.csv", table(",", "user,item,rating,timestamp")),
     ],
 )
-def test_text_formats_are_found_and_read(tmp_path: Path, name: str, content: str | bytes) -> None:
+def test_text_formats_are_detected_and_read(tmp_path: Path, name: str, content: str | bytes) -> None:
     dataset = load(write(tmp_path, name, content), WHOLE)
     assert pairs_of(dataset) == PAIRS
     assert list(dataset.users) == ["1", "2", "10"]
     assert list(dataset.items) == ["3", "7", "20"]
 
 
-def test_typed_sources_give_the_same_ids_in_their_own_type(tmp_path: Path) -> None:
+def test_typed_sources_keep_the_type_of_ids(tmp_path: Path) -> None:
     columns = {
         "user": [int(row[0]) for row in ROWS],
         "item": [row[1] for row in ROWS],
@@ -108,7 +108,7 @@ def test_typed_sources_give_the_same_ids_in_their_own_type(tmp_path: Path) -> No
     assert len(fingerprints) == 1
 
 
-def test_a_matrix_is_read_by_its_indices() -> None:
+def test_matrix_ids_are_indices() -> None:
     matrix = scipy.sparse.csr_matrix(([5.0, 4.0, 3.0], ([0, 0, 4], [2, 1, 2])), shape=(6, 3))
     assert pairs_of(load(matrix, WHOLE)) == {(0, 2), (0, 1), (4, 2)}
     assert pairs_of(load(scipy.sparse.coo_array(matrix), WHOLE)) == {(0, 2), (0, 1), (4, 2)}
@@ -128,7 +128,7 @@ def test_ids_are_opaque_text(tmp_path: Path) -> None:
     assert set(dataset.users) == set(ids)
 
 
-def test_latin_1_and_utf_16_are_read_when_named(tmp_path: Path) -> None:
+def test_latin_1_and_utf_16_are_read_with_encoding(tmp_path: Path) -> None:
     for encoding in ("latin-1", "utf-16"):
         path = write(tmp_path, f"{encoding}.csv", "user,item\nJosé,1\nAna,2\n".encode(encoding))
         assert set(load(path, WHOLE, ReadOptions(encoding=encoding)).users) == {"José", "Ana"}
@@ -221,12 +221,12 @@ def test_bad_frames_give_one_sentence() -> None:
             prepare(frame, WHOLE)
 
 
-def test_negative_numbers_are_taken_as_text_when_asked(tmp_path: Path) -> None:
+def test_negative_numbers_are_text_with_text_ids(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", "user,item\n1,2\n-1,3\n")
     assert set(load(path, WHOLE, ReadOptions(text_ids=True)).users) == {"1", "-1"}
 
 
-def test_blank_lines_before_the_header_do_not_make_it_data(tmp_path: Path) -> None:
+def test_blank_lines_before_the_header_are_skipped(tmp_path: Path) -> None:
     for blank in ("\n", "\r\n\r\n", "   \n"):
         line = "\r\n" if "\r" in blank else "\n"
         path = write(tmp_path, "a.csv", blank + line.join(["user,item", "a,x", "b,y", ""]))
@@ -235,7 +235,7 @@ def test_blank_lines_before_the_header_do_not_make_it_data(tmp_path: Path) -> No
         load(write(tmp_path, "a.csv", "\nuser,item\na,x\n,y\n"), WHOLE)
 
 
-def test_blanks_around_ids_are_told_and_cut_off_when_asked(tmp_path: Path) -> None:
+def test_blanks_around_ids_are_noted_or_trimmed(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", "user, item\na, x\na,x\n")
     dataset = load(path, WHOLE)
     assert set(dataset.items) == {"x", " x"}
@@ -243,12 +243,12 @@ def test_blanks_around_ids_are_told_and_cut_off_when_asked(tmp_path: Path) -> No
     assert list(load(path, WHOLE, ReadOptions(trim_ids=True)).items) == ["x"]
 
 
-def test_a_tab_may_be_written_as_an_escape(tmp_path: Path) -> None:
+def test_tab_delimiter_may_be_escaped(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", "user\titem\na b\tx\n")
     assert pairs_of(load(path, WHOLE, ReadOptions(delimiter="\\t"))) == {("a b", "x")}
 
 
-def test_missing_files_and_empty_folders(tmp_path: Path) -> None:
+def test_missing_files_and_empty_folders_are_refused(tmp_path: Path) -> None:
     for missing in (tmp_path / "no.csv", str(tmp_path / "*.parquet"), tmp_path / "no.parquet"):
         with pytest.raises(DataError, match=r"no file"):
             load(missing, WHOLE)

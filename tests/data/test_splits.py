@@ -36,7 +36,7 @@ def parts(dataset: Dataset) -> list[set[tuple[object, object]]]:
 
 
 @pytest.mark.parametrize("method", ["random", "global", "temporal", "user-temporal", "leave-k-out", "none"])
-def test_every_split_is_a_partition_that_only_the_seed_decides(method: str) -> None:
+def test_split_is_a_partition_determined_by_the_seed(method: str) -> None:
     frame = frame_of()
     made = prepare(frame, Preparation(split=Split(method, seed=3)))  # type: ignore[arg-type]
     train, validation, test = parts(made)
@@ -49,9 +49,7 @@ def test_every_split_is_a_partition_that_only_the_seed_decides(method: str) -> N
 
 
 @given(st.integers(1, 300), st.sampled_from([(0.7, 0.1, 0.2), (0.8, 0.1, 0.1), (0.5, 0.5, 0.0), (1.0, 0.0, 0.0)]))
-def test_a_user_is_split_by_ratio_with_rounding_and_keeps_a_training_pair(
-    n: int, ratios: tuple[float, float, float]
-) -> None:
+def test_user_sizes_follow_the_ratios_with_a_training_pair(n: int, ratios: tuple[float, float, float]) -> None:
     made = prepare_rows(rows_of([(1, item) for item in range(n)]), Preparation(split=Split(ratios=ratios)))
     sizes = [len(made.split(name)) for name in SPLITS]
     assert sum(sizes) == n
@@ -96,7 +94,7 @@ RATIOS = [(0.7, 0.1, 0.2), (0.5, 0.25, 0.25), (0.8, 0.0, 0.2), (0.5, 0.5, 0.0), 
 @pytest.mark.parametrize(
     "split", [*(Split(ratios=ratios) for ratios in RATIOS), *(Split("leave-k-out", k=k) for k in (1, 2, 5))], ids=str
 )
-def test_groups_of_every_size_are_cut_by_exact_rounding(split: Split) -> None:
+def test_cuts_equal_exact_rounding_for_all_sizes(split: Split) -> None:
     for size in range(1, 61):
         part = _cut(np.arange(size), np.full(size, size), split)
         assert tuple(np.bincount(part, minlength=3)) == expected_sizes(size, split)
@@ -110,7 +108,7 @@ def test_groups_of_every_size_are_cut_by_exact_rounding(split: Split) -> None:
     st.integers(1, 3),
     st.integers(0, 1000),
 )
-def test_each_group_is_cut_alone_whatever_the_order_of_the_rows(
+def test_groups_are_cut_independently_of_row_order(
     sizes: list[int], method: Method, ratios: tuple[float, float, float], k: int, seed: int
 ) -> None:
     split, rows = Split(method, ratios, k, seed), random_rows(sizes, seed)
@@ -126,14 +124,14 @@ def test_each_group_is_cut_alone_whatever_the_order_of_the_rows(
         assert np.array_equal(assign(replace(rows, timestamp=None), split), part)
 
 
-def test_a_share_of_zero_gets_nothing_however_many_pairs_there_are() -> None:
+def test_ratio_zero_gives_an_empty_split() -> None:
     """Shares may miss 1 by a millionth, which is a whole pair where there are millions."""
     n = 4_000_000
     split = Split("global", (0.7, 0.2999995, 0.0))
     assert _cut(np.array([0, n - 1]), np.array([n, n]), split).tolist() == [0, 1]
 
 
-def test_the_record_of_a_split_has_what_decides_it_and_nothing_else() -> None:
+def test_split_record_holds_only_decisive_fields() -> None:
     assert Split("none", k=3, seed=5).to_dict() == {"method": "none"}
     assert Split("leave-k-out", k=3, seed=5).to_dict() == {"method": "leave-k-out", "k": 3, "seed": 5}
     ratios = (0.8, 0.1, 0.1)
@@ -142,13 +140,13 @@ def test_the_record_of_a_split_has_what_decides_it_and_nothing_else() -> None:
         assert found == {"method": method, "ratios": [0.8, 0.1, 0.1], "seed": 5}
 
 
-def test_rounding_leaves_nobody_without_validation_who_can_spare_a_pair() -> None:
+def test_rounding_keeps_a_validation_pair() -> None:
     rows = [(user, item) for user in range(40) for item in range(8)]
     made = prepare(pd.DataFrame(rows, columns=["user", "item"]))
     assert [len(made.split(name)) for name in SPLITS] == [40 * 6, 40, 40]
 
 
-def test_nothing_of_the_future_is_trained_on() -> None:
+def test_temporal_split_trains_on_the_past_only() -> None:
     frame = frame_of()
     time = {(u, i): t for u, i, t in frame.itertuples(index=False)}
     train, validation, test = parts(prepare(frame, Preparation(split=Split("temporal"))))
@@ -161,7 +159,7 @@ def test_nothing_of_the_future_is_trained_on() -> None:
         assert not after or max(before) <= min(after)
 
 
-def test_leave_k_out_takes_k_of_each_who_can_spare_them() -> None:
+def test_leave_k_out_takes_k_pairs_of_large_users() -> None:
     frame = pd.concat([frame_of(), pd.DataFrame({"user": [99] * 4, "item": range(4), "timestamp": range(4)})])
     train, validation, test = parts(prepare(frame, Preparation(split=Split("leave-k-out", k=2))))
     for user in set(frame.user):
@@ -170,7 +168,7 @@ def test_leave_k_out_takes_k_of_each_who_can_spare_them() -> None:
         assert tuple(sum(u == user for u, _ in part) for part in (train, validation, test)) == expected
 
 
-def test_leave_k_out_leaves_the_last_by_time_and_says_where_it_cannot() -> None:
+def test_leave_k_out_takes_the_last_pairs_or_notes_missing_times() -> None:
     frame = frame_of()
     frame["timestamp"] = np.random.default_rng(2).permutation(len(frame))
     dataset = prepare(frame, Preparation(split=Split("leave-k-out", k=2)))
@@ -185,7 +183,7 @@ def test_leave_k_out_leaves_the_last_by_time_and_says_where_it_cannot() -> None:
     assert "drawn at random" in untimed.record["notes"][0]
 
 
-def test_a_split_column_is_heeded_unless_another_split_is_asked_for() -> None:
+def test_split_column_is_used_unless_a_split_is_given() -> None:
     frame = pd.DataFrame({"user": list("aaab"), "item": [1, 2, 3, 1], "split": ["train", "valid", "test", "Train"]})
     kept = prepare(frame)
     assert parts(kept) == [{("a", 1), ("b", 1)}, {("a", 2)}, {("a", 3)}]
@@ -195,7 +193,7 @@ def test_a_split_column_is_heeded_unless_another_split_is_asked_for() -> None:
         prepare(frame.assign(split=["train", "holdout", "test", "train"]))
 
 
-def test_times_of_different_units_or_none_are_refused() -> None:
+def test_mixed_units_and_missing_times_are_refused() -> None:
     frame = pd.DataFrame({"user": [1] * 3, "item": range(3)})
     for times, sentence in (
         ([1.6e9, 1.6e12, 1.6e9], "different units"),
@@ -207,20 +205,20 @@ def test_times_of_different_units_or_none_are_refused() -> None:
             prepare(frame.assign(timestamp=times), Preparation(split=Split("temporal")))
 
 
-def test_offsets_of_written_times_count() -> None:
+def test_time_zone_offsets_are_applied() -> None:
     times = ["2020-01-01T23:00:00-05:00", "2020-01-02T01:00:00+00:00", "2020-01-02T03:00:00Z"]
     frame = pd.DataFrame({"user": [1] * 3, "item": ["last", "first", "second"], "timestamp": times})
     made = prepare(frame, Preparation(split=Split("user-temporal", (0.34, 0.33, 0.33))))
     assert parts(made) == [{(1, "first")}, {(1, "second")}, {(1, "last")}]
 
 
-def test_the_seed_means_the_same_bits_for_ever() -> None:
+def test_seed_gives_fixed_bits() -> None:
     made = prepare(pd.DataFrame({"user": [1] * 10, "item": range(10)}), Preparation(split=Split(seed=7)))
     assert made.test.indices.tolist() == [2, 9]
     assert made.validation.indices.tolist() == [1]
 
 
-def test_ready_made_splits_stay_as_given() -> None:
+def test_ready_made_splits_are_kept() -> None:
     train = pd.DataFrame({"user": ["a", "a", "b", "a"], "item": [1, 2, 1, 1]})
     test = pd.DataFrame({"user": ["a", "c"], "item": [1, 3]})
     made = prepare(train, test=test)

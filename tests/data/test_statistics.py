@@ -30,7 +30,7 @@ def of(train: Pairs, validation: Pairs, test: Pairs) -> Dataset:
     return Dataset("parts", users, items, train, validation, test)
 
 
-def test_popularity_counts_the_other_users_of_each_pairs_item() -> None:
+def test_popularity_counts_other_users() -> None:
     def pairs(*given: tuple[int, int]) -> Pairs:
         users, items = np.array(given).T if given else np.zeros((2, 0), dtype=int)
         return Pairs.from_indices(users, items, N_USERS, N_ITEMS)
@@ -43,7 +43,7 @@ def test_popularity_counts_the_other_users_of_each_pairs_item() -> None:
 
 
 @pytest.mark.parametrize(("chances", "words"), [(FALLING**2, "more popular"), (FALLING[::-1], "less popular")])
-def test_a_test_part_that_was_drawn_otherwise_is_warned_of(chances: NDArray[np.float64], words: str) -> None:
+def test_differently_drawn_test_split_is_warned_of(chances: NDArray[np.float64], words: str) -> None:
     train, validation = drawn(0, 20, FALLING), drawn(1, 5, FALLING)
     assert any(words in warning for warning in statistics(of(train, validation, drawn(2, 5, chances))).warnings)
     alike = statistics(of(train, validation, drawn(3, 5, FALLING))).warnings
@@ -58,7 +58,7 @@ def items_by_user(name: str, part: str) -> dict[str, list[str]]:
 
 @pytest.mark.data("deoscirec/gowalla")
 @pytest.mark.data("lightgcn/gowalla")
-def test_both_gowallas_cut_one_ordered_list_of_each_user() -> None:
+def test_gowalla_splits_cut_one_ordered_list() -> None:
     parts = [items_by_user("deoscirec/gowalla", part) for part in ("train", "validation", "test")]
     for user, end in items_by_user("lightgcn/gowalla", "test").items():
         cut = [part[user] for part in parts]
@@ -68,18 +68,18 @@ def test_both_gowallas_cut_one_ordered_list_of_each_user() -> None:
 
 
 @pytest.mark.data("deoscirec/gowalla")
-def test_along_that_order_items_grow_popular() -> None:
+def test_popularity_grows_along_gowalla_lists() -> None:
     found = statistics(load("deoscirec/gowalla"))
     assert [round(found.popularity[part] or 0, 1) for part in ("train", "validation", "test")] == [64.3, 71.5, 78.4]
     assert any("10% more popular" in warning for warning in found.warnings)
 
 
 @pytest.mark.data("lightgcn/gowalla")
-def test_without_validation_test_is_compared_with_train() -> None:
+def test_test_split_is_compared_with_train_without_validation() -> None:
     (warning,) = (text for text in statistics(load("lightgcn/gowalla")).warnings if "popular" in text)
     assert "23% more popular in training than those of training pairs" in warning
 
 
 @pytest.mark.data("deoscirec/ml-1m")
-def test_random_splits_are_alike() -> None:
+def test_random_splits_have_equal_popularity() -> None:
     assert not any("popular" in warning for warning in statistics(load("deoscirec/ml-1m")).warnings)

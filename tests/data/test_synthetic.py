@@ -10,7 +10,7 @@ from dgcf.data.synthetic import GENRES, checkerboard, planted
 from dgcf.errors import ConfigError
 
 
-def test_the_checkerboard_is_one() -> None:
+def test_checkerboard_pattern() -> None:
     dataset = checkerboard(20, 12)
     whole = dataset.train.union(dataset.validation, dataset.test)
     dense = whole.to_scipy().toarray()
@@ -19,7 +19,7 @@ def test_the_checkerboard_is_one() -> None:
     assert load("checkerboard").fingerprint.startswith("c46c497b")
 
 
-def test_planted_tastes_are_there_and_degrees_have_a_long_tail() -> None:
+def test_planted_structure_and_long_tail() -> None:
     dataset = planted()
     assert dataset.fingerprint == load("planted").fingerprint
     dense = dataset.train.union(dataset.validation, dataset.test).to_scipy().toarray()
@@ -35,7 +35,7 @@ def test_planted_tastes_are_there_and_degrees_have_a_long_tail() -> None:
     assert all(f"({GENRES[g]})" in title for g, title in zip(genre, titles, strict=True))
 
 
-def test_seeds_differ_and_sizes_are_checked() -> None:
+def test_seeds_differ_and_sizes_are_validated() -> None:
     assert planted(50, 40, seed=1).fingerprint != planted(50, 40, seed=2).fingerprint
     with pytest.raises(ConfigError, match="at least 4"):
         planted(2, 10)

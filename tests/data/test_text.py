@@ -39,12 +39,12 @@ def users_of(path: Path, encoding: str = "utf-8") -> set[object]:
         (TABLE.encode("utf-8-sig"), "utf-8"),
     ],
 )
-def test_unicode_is_read_with_emoji_in_either_byte_order(tmp_path: Path, content: bytes, encoding: str) -> None:
+def test_utf_16_is_read_in_both_byte_orders(tmp_path: Path, content: bytes, encoding: str) -> None:
     (tmp_path / "a.csv").write_bytes(content)
     assert users_of(tmp_path / "a.csv", encoding) == {"José😀", "Ana"}
 
 
-def test_utf_16_is_cut_nowhere_between_blocks(tmp_path: Path) -> None:
+def test_utf_16_characters_may_span_blocks(tmp_path: Path) -> None:
     table = "user,item\n" + "".join(f"😀{n},b{n}\n" for n in range(60_000))
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe" + table.encode("utf-16-le"))
     assert users_of(tmp_path / "a.csv", "utf-16") == {f"😀{n}" for n in range(60_000)}
@@ -71,12 +71,12 @@ def test_wrong_encoding_is_refused(tmp_path: Path, content: bytes, encoding: str
         users_of(tmp_path / "a.csv", encoding)
 
 
-def test_windows_1252_is_read_when_named(tmp_path: Path) -> None:
+def test_windows_1252_is_read_with_encoding(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("user,item\n“Zoë”,b\n".encode("cp1252"))
     assert users_of(tmp_path / "a.csv", "windows-1252") == {"“Zoë”"}
 
 
-def test_joined_gzip_files_are_read_whole(tmp_path: Path) -> None:
+def test_concatenated_gzip_files_are_read_completely(tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"user,item\na,b\n") + gzip.compress(b"c,d\n"))
     assert users_of(tmp_path / "a.csv.gz") == {"a", "c"}
 
@@ -88,7 +88,7 @@ def test_long_last_line_without_newline_is_kept(tmp_path: Path, length: int) -> 
 
 
 @pytest.mark.parametrize("name", ["a.csv", "u.data", "train.txt", "a.csv.gz"])
-def test_line_longer_than_the_limit_is_refused_and_not_dropped(tmp_path: Path, name: str) -> None:
+def test_line_longer_than_the_limit_is_refused(tmp_path: Path, name: str) -> None:
     start = {"u.data": b"1\t2\t3\t880000000\n", "train.txt": b"1 2 3\n"}.get(name, b"user,item\na,b\n")
     content = start + b"7" * (70 * MIB)
     (tmp_path / name).write_bytes(gzip.compress(content, 1) if name.endswith(".gz") else content)
@@ -102,7 +102,7 @@ def test_header_longer_than_the_sample_is_read(tmp_path: Path) -> None:
     assert set(load(tmp_path / "a.csv", WHOLE).users) == {"a"}
 
 
-def test_gzip_file_that_grows_beyond_reason_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "GROWTH_ALLOWED", MIB)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"user,item\n" + b"a,b\n" * MIB))
     with pytest.raises(DataError, match=r"grows to more than .* unpack it first"):
@@ -122,7 +122,7 @@ def test_repeats_of_a_packed_file_are_counted_like_others(tmp_path: Path) -> Non
         assert plain.record[name] == packed.record[name]
 
 
-def test_unfit_time_among_repeats_is_refused(tmp_path: Path) -> None:
+def test_invalid_time_among_repeats_is_refused(tmp_path: Path) -> None:
     rows = b"user,item,timestamp\n" + b"a,x,1000\n" * 5_000 + b"a,x,never\n"
     (tmp_path / "packed.csv.gz").write_bytes(gzip.compress(rows))
     with pytest.raises(DataError, match=r"line 5002 of packed.csv.gz has a timestamp"):
@@ -226,7 +226,7 @@ def test_parquet_file_of_many_equal_rows_stays_below_two_gigabytes(tmp_path: Pat
     assert peak < 2000
 
 
-def test_carriage_return_alone_among_line_feeds_is_refused(tmp_path: Path) -> None:
+def test_mixed_line_endings_are_refused(tmp_path: Path) -> None:
     for content in (b"user,item\r\na,b\r c,d\r\n", b"user,item\na,b\r c,d\n"):
         (tmp_path / "a.csv").write_bytes(content)
         with pytest.raises(DataError, match="mixes line endings"):
@@ -244,7 +244,7 @@ def test_first_line_of_odd_white_space_is_data(tmp_path: Path) -> None:
     assert set(load(tmp_path / "a.tsv", WHOLE, options).users) == {"\x0b", "a"}
 
 
-def test_line_break_in_a_header_does_not_break_the_sentence(tmp_path: Path) -> None:
+def test_line_break_in_a_header_is_escaped_in_messages(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"one\nname","another"\nx,y\n')
     with pytest.raises(DataError) as caught:
         load(tmp_path / "a.csv", WHOLE)

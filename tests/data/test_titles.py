@@ -32,7 +32,7 @@ def test_titles_are_read(tmp_path: Path, name: str, content: bytes) -> None:
     assert read_titles(tmp_path / name) == EXPECTED
 
 
-def test_titles_of_recbole_have_their_year(tmp_path: Path) -> None:
+def test_recbole_titles_include_the_year(tmp_path: Path) -> None:
     (tmp_path / "a.item").write_text(RECBOLE)
     assert read_titles(tmp_path / "a.item") == {"1": "Amélie (2001)", "2": "Fargo"}
 
@@ -63,7 +63,7 @@ def test_bad_titles_files_are_refused(tmp_path: Path, name: str, content: bytes,
     assert "\n" not in str(caught.value)
 
 
-def test_more_titles_than_memory_should_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_titles_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(titles, "LARGEST", 1 << 20)
     (tmp_path / "a.csv").write_text("item,title\n" + "".join(f"{n},{'x' * 1000}\n" for n in range(2000)))
     with pytest.raises(DataError, match="more than 1 MiB of titles"):

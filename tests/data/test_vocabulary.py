@@ -14,7 +14,7 @@ raw_ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size
 
 
 @given(st.lists(raw_ids, min_size=1, max_size=40))
-def test_every_id_is_found_again_and_unchanged(ids: list[str]) -> None:
+def test_ids_round_trip(ids: list[str]) -> None:
     vocabulary = Vocabulary.from_ids("user", ids)
     assert sorted(vocabulary) == sorted(set(ids))
     for raw in ids:
@@ -22,13 +22,13 @@ def test_every_id_is_found_again_and_unchanged(ids: list[str]) -> None:
 
 
 @given(st.sets(st.integers(0, 10**25), min_size=1, max_size=40))
-def test_numbers_count_up(numbers: set[int]) -> None:
+def test_numeric_ids_are_in_numeric_order(numbers: set[int]) -> None:
     assert list(Vocabulary.from_ids("item", map(str, numbers))) == [str(number) for number in sorted(numbers)]
     assert list(Vocabulary.from_ids("item", numbers, "integer")) == sorted(numbers)
 
 
 @given(st.lists(raw_ids, min_size=1, max_size=30, unique=True), st.data())
-def test_take_is_the_vocabulary_of_a_subset(ids: list[str], data: st.DataObject) -> None:
+def test_take_returns_the_vocabulary_of_a_subset(ids: list[str], data: st.DataObject) -> None:
     vocabulary = Vocabulary.from_ids("user", ids).with_titles({raw: raw * 2 for raw in ids[::2]})
     chosen = sorted(data.draw(st.sets(st.sampled_from(range(len(ids))))))
     taken = vocabulary.take(np.array(chosen, dtype=np.int64))
@@ -43,7 +43,7 @@ def test_leading_zeros_and_types_are_kept() -> None:
     assert typed.index_of("7") == typed.index_of(7) == 0
 
 
-def test_an_unknown_id_offers_the_nearest_or_shows_some() -> None:
+def test_unknown_id_suggests_the_nearest_or_examples() -> None:
     vocabulary = Vocabulary.from_ids("user", ["alice", "bob"])
     with pytest.raises(DataError, match=r"unknown user 'alise' among 2; did you mean 'alice'\?"):
         vocabulary.index_of("alise")

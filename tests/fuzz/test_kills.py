@@ -14,9 +14,7 @@ from tests.fuzz.kills import Measured, Range
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize(("name", "count"), [("prepare-overwrite", 5), ("train", 1)])
-def test_a_process_killed_at_a_system_call_leaves_the_old_or_the_new_and_can_start_again(
-    name: str, count: int, tmp_path: Path
-) -> None:
+def test_kill_at_a_system_call_leaves_old_or_new_target(name: str, count: int, tmp_path: Path) -> None:
     targets, chance = Range(tmp_path), random.Random(0)
     for _ in range(count):
         call = targets.measure(name).draw(chance)
@@ -26,7 +24,7 @@ def test_a_process_killed_at_a_system_call_leaves_the_old_or_the_new_and_can_sta
 
 
 @pytest.mark.parametrize(("now", "problem"), [("old", ""), ("new", ""), ("ne", "neither"), (None, "gone")])
-def test_a_target_that_is_neither_old_nor_new_is_noticed(now: str | None, problem: str, tmp_path: Path) -> None:
+def test_target_that_is_neither_old_nor_new_is_detected(now: str | None, problem: str, tmp_path: Path) -> None:
     states = {}
     for text in ("old", "new"):
         (tmp_path / "target").write_text(text)

@@ -7,7 +7,7 @@ from tests.fuzz.inputs import make_case
 from tests.fuzz.readers import plain_pairs, plain_rows, run
 
 
-def test_hostile_inputs_are_read_rightly_or_refused() -> None:
+def test_hostile_inputs_are_read_correctly_or_refused() -> None:
     refused, failures = run(count=150, seed=1)
     assert failures == []
     assert 40 < refused < 130, "both must happen for the sample to mean anything"
@@ -18,7 +18,7 @@ def test_inputs_are_a_function_of_seed_and_index() -> None:
     assert len({make_case(3, index).content for index in range(50)}) > 40
 
 
-def test_plain_parse_knows_quotes_and_line_breaks() -> None:
+def test_plain_parse_handles_quotes_and_line_breaks() -> None:
     rows = plain_rows('a,"b,""c\n"\r\n\r\nd, "e" ,f"g', ",", True)
     assert rows == [["a", 'b,"c\n'], ["d", "e", 'f"g']]
     assert plain_rows("a::b:\n:::c", "::", False) == [["a", "b:"], ["", ":c"]]

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from dgcf.cli.streams import ResultNotWrittenError
 from dgcf.errors import DataError, DgcfError, hint_of
+from dgcf.files import ADVICE
 from dgcf.memory import available_memory, format_bytes
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
@@ -21,24 +22,6 @@ REDUCE = (
     "use a smaller dataset (`dgcf data prepare --user-core`, `--item-core`), smaller settings (dim, layers, "
     "batch_size) or fewer --jobs, or a machine with more memory"
 )
-SPACE = "free some space, or choose another disk"
-PERMISSION = "choose a path that you can read and write"
-ADVICE = {
-    errno.ENOSPC: SPACE,
-    errno.EDQUOT: SPACE,
-    errno.EFBIG: SPACE,
-    errno.EACCES: PERMISSION,
-    errno.EPERM: PERMISSION,
-    errno.EROFS: "choose a path on a disk that is not read-only",
-    errno.ENOENT: "check the path",
-    errno.ENOTDIR: "check the path",
-    errno.EISDIR: "give a file, not a folder",
-    errno.EEXIST: "choose another name",
-    errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
-    errno.ENFILE: "close other programs",
-    errno.EIO: "check the disk",
-}
 
 
 @dataclass(frozen=True)
