@@ -1,4 +1,4 @@
-"""What the tests of the graph room share: random graphs, their dense oracles, the reference values and real data."""
+"""Random graphs, their dense oracles, reference values and real data for the tests of the graph package."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def real(name: str) -> csr_array:
     return load(name).train.to_scipy()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def clustered() -> csr_array:
     """400 users, 300 items, steep popularity: large enough for many blocks, hubs and several rises of ε."""
     rng = np.random.default_rng(5)

@@ -1,4 +1,4 @@
-"""R and A: what is taken, what is refused, and that the graph is the one that was meant."""
+"""Checks of the interactions R and the adjacency matrix A against dense NumPy."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_the_adjacency_equals_the_dense_one(R: csr_array) -> None:
     assert A.indices.dtype == np.int32
 
 
-def test_repeated_pairs_and_weights_count_once_and_stored_zeros_not_at_all() -> None:
+def test_matrix_is_binarised_and_stored_zeros_are_dropped() -> None:
     values = [1.0, 1.0, 5.0, 0.0]
     R = coo_array((values, ([0, 0, 1, 1], [2, 2, 0, 1])), shape=(2, 3))
     assert np.array_equal(interaction_matrix(R).toarray(), [[0, 0, 1], [1, 0, 0]])
 
 
-def test_the_callers_matrix_stays_as_it_was() -> None:
+def test_input_matrix_is_not_modified() -> None:
     R = csr_matrix(np.array([[2.0, 0.0], [3.0, 4.0]]))
     interaction_matrix(R)
     assert np.array_equal(R.toarray(), [[2, 0], [3, 4]])
@@ -44,6 +44,6 @@ def test_the_callers_matrix_stays_as_it_was() -> None:
         (None, "are a NoneType"),
     ],
 )
-def test_what_is_no_graph_is_refused_with_a_sentence(R: object, sentence: str) -> None:
+def test_invalid_interactions_are_refused(R: object, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         interaction_matrix(R)

@@ -1,4 +1,4 @@
-"""Lc, filtered: against dense NumPy, in blocks of any size, with ε given and found, and on the real graphs."""
+"""The filtered Lc against dense NumPy, in blocks of any size, with ε given and auto, and on real graphs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_blocks_of_any_size_give_the_dense_matrix(R: csr_array, epsilon: float, 
 
 
 @given(interactions(), st.integers(0, 2**32 - 1), st.integers(1, 60))
-def test_an_epsilon_that_is_itself_a_value_drops_that_value(R: csr_array, pick: int, block_work: int) -> None:
+def test_values_equal_to_epsilon_are_dropped(R: csr_array, pick: int, block_work: int) -> None:
     expected = dense_cross(R)
     values = np.unique(expected[expected > 0])
     epsilon = float(values[pick % len(values)])
@@ -45,7 +45,7 @@ def test_an_epsilon_that_is_itself_a_value_drops_that_value(R: csr_array, pick: 
 
 
 @given(interactions())
-def test_it_is_symmetric_to_the_last_bit(R: csr_array) -> None:
+def test_matrix_is_symmetric_to_the_last_bit(R: csr_array) -> None:
     matrix = cross_hop(R, 0.0).matrix.toarray()
     assert np.array_equal(matrix, matrix.T)
 
@@ -58,7 +58,7 @@ def test_the_unfiltered_spectrum_lies_in_zero_to_one(R: csr_array) -> None:
 
 
 @given(interactions(max_users=14, max_items=14), st.integers(1, 60))
-def test_auto_equals_trying_every_epsilon(R: csr_array, block_work: int) -> None:
+def test_auto_epsilon_equals_exhaustive_search(R: csr_array, block_work: int) -> None:
     expected = dense_cross(R)
     found = cross_hop(R, "auto", block_work=block_work)
     distance, edges = brute_force_auto(expected, 2 * R.nnz)
@@ -69,9 +69,7 @@ def test_auto_equals_trying_every_epsilon(R: csr_array, block_work: int) -> None
 
 @given(interactions(), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.2, "auto"]))
 @example(csr_array(np.eye(3)), True, True, "auto")
-def test_the_diagonal_and_the_ones_can_be_left_out(
-    R: csr_array, diagonal: bool, below_one: bool, epsilon: float
-) -> None:
+def test_diagonal_and_ones_can_be_dropped(R: csr_array, diagonal: bool, below_one: bool, epsilon: float) -> None:
     expected = dense_cross(R)
     if not diagonal:
         np.fill_diagonal(expected, 0.0)
@@ -83,7 +81,7 @@ def test_the_diagonal_and_the_ones_can_be_left_out(
 
 @given(interactions())
 @example(csr_array(np.eye(3)))
-def test_a_sieve_is_offered_the_whole_triangle_unless_told_otherwise(R: csr_array) -> None:
+def test_stream_offers_the_whole_triangle_by_default(R: csr_array) -> None:
     everything = FixedThreshold(0.0)
     stream_cross_hop(R, everything)
     expected = np.triu(dense_cross(R))
@@ -103,7 +101,7 @@ def test_progress_rises_to_the_number_of_nodes(R: csr_array, epsilon: float | st
 
 
 @pytest.mark.parametrize("epsilon", [0.0, "auto"])
-def test_less_work_at_once_takes_more_blocks(clustered: csr_array, epsilon: float | str) -> None:
+def test_smaller_blocks_are_more_blocks(clustered: csr_array, epsilon: float | str) -> None:
     clustered = interaction_matrix(clustered)
     blocks: dict[int | None, list[float]] = {1000: [], None: []}
     for block_work, done in blocks.items():
@@ -112,7 +110,7 @@ def test_less_work_at_once_takes_more_blocks(clustered: csr_array, epsilon: floa
 
 
 @given(interactions(), EPSILONS, st.integers(1, 60))
-def test_pairs_are_refused_where_they_are_more_than_can_be_kept(R: csr_array, epsilon: float, most: int) -> None:
+def test_epsilon_that_keeps_too_many_pairs_is_refused(R: csr_array, epsilon: float, most: int) -> None:
     expected = dense_cross(R) > epsilon
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dgcf.graph.crosshop.build.MOST_EDGES", 2 * most)
@@ -133,7 +131,7 @@ def test_pairs_are_refused_where_they_are_more_than_can_be_kept(R: csr_array, ep
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])
-def test_pairs_of_one_nodes_neighbours_are_counted_before_they_are_formed(
+def test_pairs_of_one_node_are_counted_before_they_are_formed(
     most: int, epsilon: float, sentence: str | None, turned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One node has 12 neighbours, whose pairs have the value 1/12; another has 3; the last of each side has none."""
@@ -150,7 +148,7 @@ def test_pairs_of_one_nodes_neighbours_are_counted_before_they_are_formed(
 
 @pytest.mark.parametrize("block_work", [1, 1000, None])
 @pytest.mark.parametrize("epsilon", [0.0, 0.002, 0.005, 0.02, 0.1, "auto"])
-def test_hubs_left_out_of_the_product_change_nothing(
+def test_splitting_off_hubs_does_not_change_the_matrix(
     clustered: csr_array, epsilon: float, block_work: int | None
 ) -> None:
     R = interaction_matrix(clustered)
@@ -168,7 +166,7 @@ def test_auto_holds_fewer_than_twice_the_target(clustered: csr_array) -> None:
     assert found.ratio < 1.01
 
 
-def test_auto_survives_more_ties_than_there_is_room_for() -> None:
+def test_auto_epsilon_with_more_ties_than_it_can_hold() -> None:
     """On a complete graph all values of a side are equal: they stay or go together."""
     R = csr_array(np.ones((30, 40)))
     found = cross_hop(R, "auto", block_work=7)
@@ -176,7 +174,7 @@ def test_auto_survives_more_ties_than_there_is_room_for() -> None:
 
 
 @given(interactions())
-def test_the_ratio_is_the_papers(R: csr_array) -> None:
+def test_ratio_follows_the_papers_definition(R: csr_array) -> None:
     found = cross_hop(R, 0.3)
     few, many = sorted((found.edges, found.direct_edges))
     assert found.ratio == (many / few if few else math.inf)
@@ -190,7 +188,7 @@ def test_an_epsilon_outside_zero_to_one_is_refused(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize(("shape", "edges"), [((1, 1), 2), ((1, 5), 26), ((5, 1), 26)])
-def test_one_user_and_one_item_are_graphs_too(shape: tuple[int, int], edges: int) -> None:
+def test_graphs_of_one_user_or_one_item(shape: tuple[int, int], edges: int) -> None:
     R = csr_array(np.ones(shape))
     assert cross_hop(R, 0.0).edges == edges
     assert np.array_equal(cross_hop(R, 0.0).matrix.toarray(), dense_cross(R))
@@ -223,7 +221,7 @@ def chosen_by_hand(off_diagonal: int, diagonal: int, direct_edges: int) -> Cross
         (97, 4, 10, "keeps 101 cross-hop edges, more than 10 times the 10 direct ones"),
     ],
 )
-def test_the_warnings_begin_where_they_say(
+def test_warnings_start_at_their_limits(
     off_diagonal: int, diagonal: int, direct_edges: int, warned: str | None
 ) -> None:
     found = chosen_by_hand(off_diagonal, diagonal, direct_edges)
@@ -233,9 +231,7 @@ def test_the_warnings_begin_where_they_say(
 
 
 @given(interactions(), st.sampled_from([0.0, 0.2, 1.0, "auto"]), st.integers(1, 60))
-def test_what_was_held_at_once_is_at_least_the_triangle_kept(
-    R: csr_array, epsilon: float | str, block_work: int
-) -> None:
+def test_peak_held_is_at_least_the_kept_triangle(R: csr_array, epsilon: float | str, block_work: int) -> None:
     found = cross_hop(R, epsilon, block_work=block_work)
     triangle = (found.edges + found.edges - found.off_diagonal) // 2
     assert found.peak_held >= triangle if epsilon == "auto" else found.peak_held == triangle

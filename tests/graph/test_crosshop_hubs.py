@@ -1,4 +1,4 @@
-"""Users with very many items: the same results as pair by pair, in bounded work."""
+"""Users with very many items: exact results in bounded work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_histogram_by_classes_equals_the_dense_one(R: csr_array) -> None:
     assert np.array_equal(counts[counts.nonzero()[0][0] : counts.nonzero()[0][-1] + 1], found.counts)
 
 
-def test_pairs_at_a_level_are_those_of_all_pairs() -> None:
+def test_pairs_reaching_equals_counting_all_pairs() -> None:
     rng = np.random.default_rng(3)
     one, other = (np.sort(rng.integers(1, 40, size).astype(np.float64)) for size in (30, 50))
     values = (2 / np.sqrt(np.outer(one, other))).ravel()

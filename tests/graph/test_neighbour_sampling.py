@@ -32,7 +32,7 @@ DRAWS = st.builds(
 )
 
 
-def test_every_neighbour_has_the_same_chance_in_every_slot() -> None:
+def test_neighbours_are_sampled_uniformly_in_every_slot() -> None:
     """A node of degree 3 and one of 1, over many steps."""
     nodes, degrees = torch.tensor([5, 6]), torch.tensor([3, 1])
     drawn = torch.stack([NeighbourDraw(4, 1, step, 0).places(nodes, degrees) for step in range(3000)])
@@ -55,7 +55,7 @@ def test_seed_step_layer_and_node_all_change_the_draw() -> None:
 
 
 @given(interactions(), DRAWS, st.data())
-def test_rows_and_adjoint_are_those_of_one_matrix(R: csr_array, draw: NeighbourDraw, data: st.DataObject) -> None:
+def test_rows_and_adjoint_equal_those_of_the_matrix(R: csr_array, draw: NeighbourDraw, data: st.DataObject) -> None:
     propagation = direct(R)
     n_nodes = propagation.n_nodes
     matrix = propagation.sampled_mean(torch.eye(n_nodes, dtype=F64), draw)
@@ -74,7 +74,7 @@ def test_rows_and_adjoint_are_those_of_one_matrix(R: csr_array, draw: NeighbourD
     torch.testing.assert_close(gradient, matrix[rows].T @ y)
 
 
-def test_the_mean_over_many_draws_is_that_over_all_neighbours(golden_matrix: csr_array) -> None:
+def test_mean_over_many_draws_converges_to_all_neighbours(golden_matrix: csr_array) -> None:
     propagation, A = direct(golden_matrix), dense_adjacency(golden_matrix)
     eye = torch.eye(propagation.n_nodes, dtype=F64)
     draws = torch.stack([propagation.sampled_mean(eye, NeighbourDraw(3, 0, step, 1)) for step in range(2000)])
@@ -82,7 +82,7 @@ def test_the_mean_over_many_draws_is_that_over_all_neighbours(golden_matrix: csr
     assert ((draws.mean(dim=0) - whole).abs() <= 5 * draws.std(dim=0) / np.sqrt(2000) + 1e-12).all()
 
 
-def test_an_operator_without_stored_entries_has_no_neighbours_to_draw(golden_matrix: csr_array) -> None:
+def test_matrix_free_operator_refuses_neighbour_sampling(golden_matrix: csr_array) -> None:
     free = build_propagation(golden_matrix, PropagationSpec(cross="matrix-free"))
     with pytest.raises(ConfigError, match="has no matrix"):
         free.sampled_mean(torch.zeros(16, 2), NeighbourDraw(3, 0, 0, 0))

@@ -30,7 +30,7 @@ def test_cross_degrees_are_the_row_sums_of_the_square(R: csr_array) -> None:
     assert np.array_equal(cross_degrees(adjacency(R)), (A @ A).sum(axis=1))
 
 
-def test_an_isolated_node_neither_sends_nor_receives() -> None:
+def test_isolated_nodes_have_empty_rows_and_columns() -> None:
     A = adjacency(csr_array(np.array([[1.0, 0.0], [0.0, 0.0]])))
     assert degrees(A).tolist() == [1, 0, 1, 0]
     assert inverse_sqrt(degrees(A)).tolist() == [1, 0, 1, 0]

@@ -1,4 +1,4 @@
-"""The theory in numbers: limits, gaps, bounds and rates against dense linear algebra, and the claims on real data."""
+"""Limits, gaps, bounds and rates of walks against dense linear algebra, and the claims on real data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dense_power(walk: Walk, exponent: int) -> np.ndarray:
 
 
 @given(walks())
-def test_a_step_keeps_the_mass_and_the_limits_are_fixed(walk: Walk) -> None:
+def test_step_preserves_mass_and_limits_are_stationary(walk: Walk) -> None:
     start = walk.uniform()
     P = walk.transition.toarray()
     np.testing.assert_allclose(P.sum(axis=0), 1.0, rtol=1e-12)
@@ -47,7 +47,7 @@ def test_a_step_keeps_the_mass_and_the_limits_are_fixed(walk: Walk) -> None:
 
 
 @given(walks())
-def test_the_walk_reaches_the_limits_that_a_huge_power_gives(walk: Walk) -> None:
+def test_walk_converges_to_the_limits_of_a_large_power(walk: Walk) -> None:
     assume(walk.ends().decay < 0.99)
     start = walk.uniform()
     even, odd, _, settled = walk.run(start)
@@ -58,7 +58,7 @@ def test_the_walk_reaches_the_limits_that_a_huge_power_gives(walk: Walk) -> None
 
 
 @given(walks())
-def test_the_oscillation_vanishes_exactly_where_the_theorem_says(walk: Walk) -> None:
+def test_gap_vanishes_exactly_under_the_theorems_condition(walk: Walk) -> None:
     start = walk.uniform()
     even, odd = walk.limits(start)
     gap = np.abs(even - odd).sum()
@@ -97,7 +97,7 @@ def test_no_gap_exceeds_the_bound_and_the_bound_is_the_norm_of_the_power(walk: W
         x = following
 
 
-def test_at_even_steps_of_a_bipartite_matrix_the_bound_is_that_of_v_and_t() -> None:
+def test_bound_at_even_steps_is_that_of_v_and_t() -> None:
     R = np.array([[0.5, 0.2, 0.0], [0.1, 0.0, 0.7]])
     matrix = np.block([[np.zeros((2, 2)), R], [R.T, np.zeros((3, 3))]])
     start = np.full(5, 0.2)
@@ -118,7 +118,7 @@ def test_a_self_loop_on_a_regular_graph_shrinks_the_gap_by_d_minus_one_over_d_pl
     assert report.flip_per_step == pytest.approx((d - 1) / (d + 1), rel=1e-12)
 
 
-def test_lanczos_and_the_dense_solver_agree_on_a_graph_of_both_sizes(clustered: csr_array) -> None:
+def test_lanczos_and_the_dense_solver_agree(clustered: csr_array) -> None:
     report = oscillation(clustered, steps=5)
     largest = report.components[0]
     assert largest.users + largest.items > 200, "the graph is too small for Lanczos to be used"
@@ -128,7 +128,7 @@ def test_lanczos_and_the_dense_solver_agree_on_a_graph_of_both_sizes(clustered: 
 
 
 @given(interactions(max_users=7, max_items=7))
-def test_any_graph_gets_a_report_that_is_true_of_its_largest_component(R: csr_array) -> None:
+def test_report_describes_the_largest_component(R: csr_array) -> None:
     report = oscillation(R, epsilon=0.0, steps=10, max_steps=20_000)
     assert set(report.walks) == set(PAPER_CLAIMS)
     for walk in report.walks.values():
@@ -141,7 +141,7 @@ def test_any_graph_gets_a_report_that_is_true_of_its_largest_component(R: csr_ar
     assert sum(part.direct_edges for part in report.components) == 2 * R.nnz
 
 
-def test_parts_are_told_apart_and_the_largest_comes_first() -> None:
+def test_components_are_listed_largest_first() -> None:
     R = np.zeros((5, 7))
     R[0, 0] = 1
     R[1:3, 1:6] = 1
@@ -161,7 +161,7 @@ def test_no_interaction_is_refused() -> None:
 
 
 @pytest.mark.data("deoscirec/ml-100k")
-def test_the_claims_on_ml_100k() -> None:
+def test_papers_claims_on_ml_100k() -> None:
     report = oscillation(real("deoscirec/ml-100k"), steps=600)
     limits = {name: walk.gap_limit for name, walk in report.walks.items()}
     assert limits["L"] == pytest.approx(2 * (1077 - 928) / 2005, abs=1e-9)

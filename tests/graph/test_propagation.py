@@ -1,4 +1,4 @@
-"""The operator: against dense NumPy in every form, its adjoint, its rows, its gradients, and the reference values."""
+"""The operator of every spec against dense NumPy: product, adjoint, rows, gradients and reference values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def as_matrix(propagation: Propagation, drop: EdgeDrop | None = None) -> torch.T
 
 
 @given(interactions(), specs())
-def test_every_form_equals_the_dense_matrix(R: csr_array, spec: PropagationSpec) -> None:
+def test_every_spec_equals_the_dense_matrix(R: csr_array, spec: PropagationSpec) -> None:
     propagation = exact(R, spec)
     expected = dense_operator(R, spec, propagation.epsilon)
     np.testing.assert_allclose(
@@ -140,7 +140,7 @@ def test_every_kept_entry_is_rescaled(R: csr_array, epsilon: float, drop: EdgeDr
     assert (is_kept | (thinned == 0)).all()
 
 
-def test_entries_and_mirrored_entries_are_drawn_apart(golden_matrix: csr_array) -> None:
+def test_entries_and_mirrored_entries_are_drawn_independently(golden_matrix: csr_array) -> None:
     propagation = exact(golden_matrix, PropagationSpec())
     asymmetric = 0
     for step in range(20):
@@ -169,7 +169,7 @@ def test_gradcheck(golden_matrix: csr_array, cross: Any, rows: list[int] | None,
     assert torch.autograd.gradcheck(lambda x: propagation.apply(x, rows=chosen, drop=drop), (x,))
 
 
-def test_a_second_derivative_is_refused_rather_than_wrong(golden_matrix: csr_array) -> None:
+def test_second_derivative_is_refused(golden_matrix: csr_array) -> None:
     propagation = exact(golden_matrix, PropagationSpec())
     x = noise(0, 16, 2).requires_grad_()
     (gradient,) = torch.autograd.grad(propagation.apply(x).pow(2).sum(), x, create_graph=True)
@@ -211,7 +211,7 @@ def test_the_reference_counts(golden: dict[str, Any], golden_matrix: csr_array) 
     assert filtered.epsilon == 0.25
 
 
-def test_what_is_not_counted_or_filtered_says_so(golden_matrix: csr_array) -> None:
+def test_cross_edges_and_epsilon_are_none_without_a_filter(golden_matrix: csr_array) -> None:
     free = build_propagation(golden_matrix, PropagationSpec(cross="matrix-free"))
     assert (free.cross_edges, free.epsilon, free.warning) == (None, None, None)
     lightgcn = build_propagation(golden_matrix, DIRECT)
@@ -220,7 +220,7 @@ def test_what_is_not_counted_or_filtered_says_so(golden_matrix: csr_array) -> No
         free.matrix()
 
 
-def test_precisions_come_from_the_exact_values(golden_matrix: csr_array) -> None:
+def test_conversion_rounds_from_the_exact_values(golden_matrix: csr_array) -> None:
     single = build_propagation(golden_matrix)
     assert single.dtype == torch.float32
     double = single.to(dtype=torch.bfloat16).to(dtype=F64)
@@ -262,14 +262,14 @@ def test_the_same_call_gives_the_same_bits(clustered: csr_array) -> None:
         (torch.zeros(16, 2), torch.tensor([[1]]), "expected one-dimensional int64"),
     ],
 )
-def test_what_cannot_be_propagated_is_refused(
+def test_invalid_embeddings_and_rows_are_refused(
     golden_matrix: csr_array, x: torch.Tensor, rows: torch.Tensor | None, sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         build_propagation(golden_matrix).apply(x, rows=rows)
 
 
-def test_an_empty_graph_and_an_odd_precision_are_refused(golden_matrix: csr_array) -> None:
+def test_empty_graph_and_unsupported_precision_are_refused(golden_matrix: csr_array) -> None:
     with pytest.raises(DataError, match="no interaction"):
         build_propagation(csr_array((3, 3)))
     with pytest.raises(ConfigError, match=r"cannot be stored as torch.float16"):
@@ -277,7 +277,7 @@ def test_an_empty_graph_and_an_odd_precision_are_refused(golden_matrix: csr_arra
 
 
 @pytest.mark.data("deoscirec/ml-1m")
-def test_the_paper_s_operator_on_ml_1m() -> None:
+def test_paper_operator_on_ml_1m() -> None:
     propagation = build_propagation(real("deoscirec/ml-1m"), PropagationSpec(epsilon=0.001))
     assert (propagation.direct_edges, propagation.cross_edges) == (296598, 445255)
     # The self term falls on the diagonal of Lc where the filter left it.

@@ -1,4 +1,4 @@
-"""The report on a graph: counts, memory and histogram against dense NumPy and the operator itself."""
+"""The graph report: counts, memory and histogram against dense NumPy and the operator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_histogram_counts_every_entry_in_its_bin(R: csr_array) -> None:
 
 
 @given(interactions())
-def test_the_stated_memory_is_that_of_the_operators(R: csr_array) -> None:
+def test_reported_memory_equals_that_of_the_operators(R: csr_array) -> None:
     memory = graph_report(R).memory_bytes
     specs: dict[str, Any] = {
         "none": PropagationSpec(cross="none"),

@@ -1,4 +1,4 @@
-"""SpectralCF's filter: against the dense decomposition, and by Lanczos as well as whole."""
+"""SpectralCF's filter, by Lanczos and by LAPACK, against the dense decomposition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def spectrum(R: csr_array) -> tuple[Dense, Dense]:
 
 
 @given(interactions())
-def test_as_many_frequencies_as_nodes_are_all(R: csr_array) -> None:
+def test_filter_of_n_frequencies_equals_filter_of_all(R: csr_array) -> None:
     n_nodes, eye = sum(R.shape), torch.eye(sum(R.shape), dtype=F64)
     every = build_propagation(R, replace(DIRECT, spectral="all")).to(dtype=F64)
     torch.testing.assert_close(filtered(R, n_nodes).apply(eye), every.apply(eye), rtol=0, atol=1e-12)
@@ -39,19 +39,27 @@ def test_as_many_frequencies_as_nodes_are_all(R: csr_array) -> None:
     np.testing.assert_allclose(every.matrix().toarray(), U @ U.T + U @ np.diag(frequency) @ U.T, rtol=0, atol=1e-12)
 
 
+@pytest.fixture(scope="module")
+def clustered_spectrum(clustered: csr_array) -> tuple[Dense, Dense]:
+    """The decomposition of 700 nodes, computed once."""
+    return spectrum(interaction_matrix(clustered))
+
+
 @pytest.mark.parametrize("count", [5, 40, 300])
-def test_lanczos_and_the_whole_decomposition_find_the_same_filter(clustered: csr_array, count: int) -> None:
+def test_lanczos_and_lapack_give_the_dense_filter(
+    clustered: csr_array, clustered_spectrum: tuple[Dense, Dense], count: int
+) -> None:
     """700 nodes: few frequencies come from Lanczos, many from LAPACK; the gap after each count is wide enough."""
-    frequency, U = spectrum(interaction_matrix(clustered))
+    frequency, U = clustered_spectrum
     assert frequency[count] - frequency[count - 1] > 1e-6
     U = U[:, :count]
     expected = U @ np.diag(1 + frequency[:count]) @ U.T
-    found = filtered(clustered, count).apply(torch.eye(700, dtype=F64))
-    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-9)
+    matrix = filtered(clustered, count).apply(torch.eye(700, dtype=F64))
+    np.testing.assert_allclose(matrix.numpy(), expected, rtol=0, atol=1e-9)
 
 
 @given(interactions(), st.data())
-def test_rows_and_adjoint_are_those_of_one_matrix(R: csr_array, data: st.DataObject) -> None:
+def test_rows_and_adjoint_equal_those_of_the_matrix(R: csr_array, data: st.DataObject) -> None:
     n_nodes = sum(R.shape)
     propagation = filtered(R, data.draw(st.integers(1, n_nodes)))
     matrix = propagation.apply(torch.eye(n_nodes, dtype=F64))
@@ -59,13 +67,13 @@ def test_rows_and_adjoint_are_those_of_one_matrix(R: csr_array, data: st.DataObj
     rows = torch.tensor(data.draw(st.lists(st.integers(0, n_nodes - 1), min_size=1, max_size=9)))
     x = torch.randn(n_nodes, 3, dtype=F64, generator=torch.Generator().manual_seed(1)).requires_grad_()
     y = torch.randn(len(rows), 3, dtype=F64, generator=torch.Generator().manual_seed(2))
-    found = propagation.apply(x, rows=rows)
-    torch.testing.assert_close(found, matrix[rows] @ x)
-    (gradient,) = torch.autograd.grad(found, x, y)
+    product = propagation.apply(x, rows=rows)
+    torch.testing.assert_close(product, matrix[rows] @ x)
+    (gradient,) = torch.autograd.grad(product, x, y)
     torch.testing.assert_close(gradient, matrix[rows].T @ y)
 
 
-def test_what_cannot_be_filtered_is_refused(golden_matrix: csr_array) -> None:
+def test_too_many_frequencies_edge_dropout_and_matrix_are_refused(golden_matrix: csr_array) -> None:
     with pytest.raises(ConfigError, match="frequencies is 17, but a graph of 16 nodes has 16;"):
         filtered(golden_matrix, 17)
     some = filtered(golden_matrix, 4)
@@ -75,7 +83,7 @@ def test_what_cannot_be_filtered_is_refused(golden_matrix: csr_array) -> None:
         some.matrix()
 
 
-def test_the_estimate_covers_what_is_kept_and_grows_with_it() -> None:
+def test_memory_estimate_covers_the_stored_tensors() -> None:
     held = LowFrequencies.build(csr_array(np.eye(64)), 9, torch.float32, torch.device("cpu"))
     assert spectral_memory(64, 9) >= 64 * 64 * 8 + held.nbytes
     assert spectral_memory(100_000, 128) == 8 * 257 * 100_000 + 12 * 128 * 100_000

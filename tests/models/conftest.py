@@ -1,4 +1,4 @@
-"""What the tests of the models share: the reference values, and small random graphs."""
+"""Reference values for the tests of the models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
-    """Tensors this small are not worth a second thread, least of all where several tests run at once."""
+    """Tensors this small do not profit from a second thread."""
     torch.set_num_threads(1)
 
 

@@ -1,4 +1,4 @@
-"""Models that are solved at once, against their definitions written out densely."""
+"""Solved models against dense implementations of their definitions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def dense(pairs: Pairs) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("name", SOLVED)
 class TestContract:
-    def test_a_score_for_every_user_and_item(self, name: str) -> None:
+    def test_every_user_and_item_has_a_score(self, name: str) -> None:
         pairs = random_pairs(0)
         scores = all_scores(solved(name, pairs), pairs)
         assert scores.shape == (30, 12)
@@ -64,21 +64,21 @@ class TestContract:
         other = [torch.equal(states[0][key], states[2][key]) for key in states[0]]
         assert not any(other) if entry(name).seeded else all(other)
 
-    def test_a_stored_state_is_the_model(self, name: str) -> None:
+    def test_state_dict_restores_the_model(self, name: str) -> None:
         pairs = random_pairs(2)
         model = solved(name, pairs)
         again = entry(name).build(30, 12, entry(name).config)
         again.load_state_dict(model.state_dict())
         np.testing.assert_array_equal(all_scores(again, pairs), all_scores(model, pairs))
 
-    def test_solving_again_leaves_no_trace_of_other_pairs(self, name: str) -> None:
+    def test_solving_again_replaces_the_state(self, name: str) -> None:
         first, second = random_pairs(3), random_pairs(4, density=0.1)
         model = solved(name, first)
         model.solve(second, 0)
         np.testing.assert_array_equal(all_scores(model, second), all_scores(solved(name, second), second))
 
 
-def test_users_in_any_company_have_the_same_scores() -> None:
+def test_scores_of_a_user_do_not_depend_on_the_batch() -> None:
     pairs = random_pairs(5, 80, 33)
     for name in ("ease", "item-knn"):
         found = solved(name, pairs).ranking(pairs)
@@ -92,14 +92,14 @@ def test_users_in_any_company_have_the_same_scores() -> None:
 # -- popularity and chance ------------------------------------------------------------------------------------------
 
 
-def test_popularity_counts_users() -> None:
+def test_popularity_is_the_number_of_users() -> None:
     pairs = random_pairs(6)
     scores = all_scores(solved("popularity", pairs), pairs)
     np.testing.assert_array_equal(scores, np.tile(dense(pairs).sum(0), (30, 1)))
     assert isinstance(Popularity(2, 3, PopularityConfig()).ranking(pairs), Embeddings)
 
 
-def test_a_random_order_is_uniform_over_orders_and_differs_from_user_to_user() -> None:
+def test_random_orders_are_uniform_and_differ_between_users() -> None:
     """Of 4 items there are 24 orders; 24,000 users over many seeds see each about equally often."""
     pairs = Pairs.empty(600, 4)
     counts = dict.fromkeys(itertools.permutations(range(4)), 0)
@@ -144,7 +144,7 @@ def test_ease_scores_are_the_users_items_times_the_weights() -> None:
     np.testing.assert_allclose(all_scores(solved("ease", pairs, l2=4.0), pairs), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_gram_matrix_is_the_same_in_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gram_matrix_does_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = random_pairs(8, 40, 25)
     monkeypatch.setattr("dgcf.models.ease._BLOCK", 60)
     np.testing.assert_array_equal(gram_matrix(pairs), dense(pairs).T @ dense(pairs))
@@ -156,14 +156,14 @@ def test_the_gram_matrix_is_the_same_in_many_blocks(monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_ease_refuses_two_million_items_before_it_touches_memory() -> None:
+def test_ease_refuses_two_million_items_before_allocating() -> None:
     with pytest.raises(ConfigError, match=r"model ease needs about 48,000.0 GB .* 2,000,000 items .* train item-knn"):
         EASEConfig().require_memory("ease", 10, 2_000_000, 20)
 
 
-def test_an_l2_that_leaves_items_indistinguishable_is_refused() -> None:
+def test_l2_that_leaves_the_matrix_singular_is_refused() -> None:
     twins = Pairs.from_indices(np.array([0, 0]), np.array([0, 1]), 1, 2)
-    with pytest.raises(ConfigError, match=r"l2 is 1e-300, too small for .* raise it with --set l2"):
+    with pytest.raises(ConfigError, match=r"l2 is 1e-300, so small that .* raise it with --set l2"):
         solved("ease", twins, l2=1e-300)
     with pytest.raises(ConfigError, match="l2 is 0"):
         EASEConfig(l2=0)
@@ -189,7 +189,7 @@ def nearest_by_brute_force(X: NDArray[np.float64], k: int, shrinkage: float) -> 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 14), st.sampled_from([0.0, 1.5, 50.0]), st.sampled_from([3, 10**9]))
-def test_item_knn_is_brute_force(seed: int, k: int, shrinkage: float, work: int) -> None:
+def test_item_knn_equals_brute_force(seed: int, k: int, shrinkage: float, work: int) -> None:
     """Whatever the blocks; few users and so many ties, which go to the smaller index."""
     pairs = random_pairs(seed, n_users=9)
     with pytest.MonkeyPatch.context() as patch:
@@ -203,12 +203,12 @@ def test_item_knn_is_brute_force(seed: int, k: int, shrinkage: float, work: int)
     np.testing.assert_array_equal(kept > 0, W > 0)
 
 
-def test_the_largest_with_ties_to_the_left() -> None:
+def test_largest_prefers_the_first_of_equal_values() -> None:
     assert largest(np.array([1.0, 3.0, 1.0, 2.0, 1.0]), 3).tolist() == [0, 1, 3]
     assert largest(np.array([1.0, 2.0]), 5).tolist() == [0, 1]
 
 
-def test_item_knn_of_many_items_keeps_a_few_numbers_of_each() -> None:
+def test_item_knn_memory_is_linear_in_items() -> None:
     """50,000 items: an item-by-item matrix would be 10 GB."""
     pairs = Pairs.from_indices(np.arange(3000) % 50, np.arange(3000) * 16, 50, 50_000)
     model = ItemKNN(50, 50_000, ItemKNNConfig(neighbours=5))
@@ -228,7 +228,7 @@ def weighted_loss(model: IALS, pairs: Pairs) -> float:
     return float(error + config.regularization * ((users**2).sum() + (items**2).sum()))
 
 
-def test_the_users_of_ials_solve_their_normal_equations() -> None:
+def test_ials_users_solve_their_normal_equations() -> None:
     pairs = random_pairs(9, 40, 20)
     model = solved("ials", pairs, factors=6, regularization=0.7, alpha=8.0)
     assert isinstance(model, IALS)
@@ -239,7 +239,7 @@ def test_the_users_of_ials_solve_their_normal_equations() -> None:
         np.testing.assert_allclose(model.users[user].numpy(), expected, rtol=1e-3, atol=1e-5)
 
 
-def test_more_iterations_of_ials_find_a_lower_loss() -> None:
+def test_more_ials_iterations_lower_the_loss() -> None:
     pairs = random_pairs(10, 40, 20)
     losses = []
     for iterations in (1, 5, 100):
@@ -249,7 +249,7 @@ def test_more_iterations_of_ials_find_a_lower_loss() -> None:
     assert losses[0] > losses[1] > losses[2]
 
 
-def test_without_implicit_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_implicit_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     found = builtins.__import__
 
     def without(name: str, *more: Any) -> Any:
@@ -262,7 +262,7 @@ def test_without_implicit_one_sentence_says_what_to_install(monkeypatch: pytest.
         IALS(3, 4, IALSConfig()).solve(Pairs.empty(3, 4), 0)
 
 
-def test_ease_lives_on_the_cpu_and_its_weights_are_shared_not_copied() -> None:
+def test_ease_ranking_shares_its_weights() -> None:
     pairs = random_pairs(11)
     model = solved("ease", pairs)
     assert isinstance(model, EASE)

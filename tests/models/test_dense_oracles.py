@@ -1,4 +1,4 @@
-"""Every model with weights against its own equation in dense NumPy, float64, to 1e-10: whole forward passes."""
+"""Forward passes of every model with weights against its equation in dense NumPy, in float64 to 1e-10."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def ready(found: Entry, config: Any) -> tuple[GraphModel, Any]:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("name", ORACLES)
-def test_all_layers_side_by_side_are_those_of_the_equation(name: str, dropout: float, bias: bool) -> None:
+def test_concatenated_layers_equal_the_equation(name: str, dropout: float, bias: bool) -> None:
     more = {"fanout": "all"} if name == "sage" else {}
     model, propagation = build(name, readout="concat", bias=bias, message_dropout=dropout, **more)
     drop = DropSchedule(0.0, seed=2, step=7)
@@ -142,7 +142,7 @@ def test_all_layers_side_by_side_are_those_of_the_equation(name: str, dropout: f
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_the_other_read_outs_are_made_of_the_same_layers(name: str) -> None:
+def test_mean_and_last_readouts_use_the_same_layers(name: str) -> None:
     side_by_side, propagation = build(name, readout="concat", bias=True, message_dropout=0.0)
     layers = side_by_side(propagation).detach().unflatten(1, (-1, DIM)).numpy()
     for readout, expected in (("mean", layers.mean(axis=1)), ("last", layers[:, -1])):
@@ -161,7 +161,7 @@ def test_sgc_is_a_power_of_the_graph_and_one_weight_matrix(loops: bool, layers: 
 
 
 @pytest.mark.parametrize("frequencies", [1, 5, 16])
-def test_spectralcf_on_the_lowest_frequencies(frequencies: int) -> None:
+def test_spectralcf_of_the_lowest_frequencies_equals_the_equation(frequencies: int) -> None:
     model, propagation = build("spectralcf", readout="last", frequencies=frequencies)
     frequency, U = np.linalg.eigh(np.eye(N_USERS + N_ITEMS) - symmetric(adjacency()))
     low, U = frequency[:frequencies], U[:, :frequencies]  # eigh sorts them, and the next is higher
@@ -171,7 +171,7 @@ def test_spectralcf_on_the_lowest_frequencies(frequencies: int) -> None:
     np.testing.assert_allclose(model(propagation).detach().numpy(), x, rtol=0, atol=1e-10)
 
 
-def test_sage_in_training_hears_the_drawn_neighbours_and_no_other() -> None:
+def test_sage_trains_on_sampled_neighbours_alone() -> None:
     model, propagation = build("sage", readout="last", fanout=2)
     drop, w = DropSchedule(0.0, seed=4, step=9), Weights(model)
     met = [np.flatnonzero(row) for row in adjacency()]
@@ -188,7 +188,7 @@ def test_sage_in_training_hears_the_drawn_neighbours_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", ["ngcf", "sage"])
-def test_unit_rows_are_a_choice(name: str) -> None:
+def test_unit_rows_can_be_switched_off(name: str) -> None:
     for unit_rows in (True, False):
         model, propagation = build(name, readout="last", unit_rows=unit_rows)
         lengths = model(propagation).detach().norm(dim=1)

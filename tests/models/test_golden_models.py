@@ -46,7 +46,7 @@ def build(golden: dict[str, Any], matrix: csr_array, variant: str, **more: Any) 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_read_outs_and_scores(golden: dict[str, Any], golden_matrix: csr_array, variant: str) -> None:
+def test_scores_equal_the_reference(golden: dict[str, Any], golden_matrix: csr_array, variant: str) -> None:
     expected = golden["variants"][variant]
     for readout in ("mean", "last"):
         model, propagation = build(golden, golden_matrix, variant, readout=readout)
@@ -58,7 +58,7 @@ def test_read_outs_and_scores(golden: dict[str, Any], golden_matrix: csr_array, 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses(golden: dict[str, Any], golden_matrix: csr_array, variant: str) -> None:
+def test_losses_equal_the_reference(golden: dict[str, Any], golden_matrix: csr_array, variant: str) -> None:
     model, propagation = build(golden, golden_matrix, variant)
     u, i, j = (torch.tensor(golden["batch"][key]) for key in ("users", "positives", "negatives"))
     found, ego = model.embed(propagation), model.ego()
@@ -72,7 +72,7 @@ def test_losses(golden: dict[str, Any], golden_matrix: csr_array, variant: str) 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_gradients_of_the_training_step(golden: dict[str, Any], golden_matrix: csr_array, variant: str) -> None:
+def test_gradients_equal_the_reference(golden: dict[str, Any], golden_matrix: csr_array, variant: str) -> None:
     """The trainer's own loss, with its batch-restricted last layer, has the gradients of the dense model."""
     expected = golden["variants"][variant]
     model, propagation = build(golden, golden_matrix, variant)

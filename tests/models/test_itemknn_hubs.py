@@ -1,4 +1,4 @@
-"""Item-kNN with users who have very many items: the same neighbours as pair by pair, in bounded work."""
+"""Item-kNN with users who have very many items: exact neighbours in bounded work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_heavy_users(n_items: int, heavy: int, users: int, per_user: int, seed: 
 
 @pytest.mark.parametrize("heavy", [1, 3, 6])
 @pytest.mark.parametrize(("k", "shrinkage"), [(3, 10.0), (40, 0.1), (40, 1e15), (500, 10.0)])
-def test_neighbours_by_classes_equal_those_pair_by_pair(
+def test_neighbours_by_classes_equal_neighbours_by_pairs(
     heavy: int, k: int, shrinkage: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = with_heavy_users(300, heavy, users=40, per_user=6, seed=k)

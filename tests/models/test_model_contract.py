@@ -1,4 +1,4 @@
-"""What every model of the catalogue must do, and what tells the variants apart."""
+"""The contract of all models of the catalogue, and how the variants of DGCF differ."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestContract:
 
     @pytest.mark.parametrize("dropout", [0.0, 0.4])
     @pytest.mark.parametrize("n_rows", [1, 20, 90])
-    def test_rows_are_those_of_the_whole(self, name: str, dropout: float, n_rows: int) -> None:
+    def test_rows_equal_those_of_all_nodes(self, name: str, dropout: float, n_rows: int) -> None:
         """Few rows are cut out of the last layer, many are taken from all of it.
 
         To the last bit, unless dense products are in between, which sum in another order for another shape.
@@ -78,7 +78,7 @@ class TestContract:
                     assert torch.equal(found, whole)
                 model, propagation = float64(model, propagation)
 
-    def test_gradient_through_rows_is_that_of_the_whole(self, name: str) -> None:
+    def test_gradient_through_rows_equals_that_of_all_nodes(self, name: str) -> None:
         model, propagation = float64(*build(name, random_matrix(1, 20, 30)))
         rows = torch.tensor([0, 7, 21, 49])  # of 50: few enough to be cut out
         weights = torch.arange(4.0 * model.width, dtype=torch.float64).reshape(4, -1)
@@ -103,7 +103,7 @@ class TestContract:
 
         assert torch.autograd.gradcheck(final, tuple(model.parameters()))
 
-    def test_the_seed_and_nothing_else_decides_the_start(self, name: str) -> None:
+    def test_initial_state_depends_on_the_seed_alone(self, name: str) -> None:
         first, again, other = (build(name, random_matrix(0), seed)[0].state_dict() for seed in (7, 7, 8))
         assert all(torch.equal(first[key], again[key]) for key in first)
         assert not any(torch.equal(first[key], other[key]) for key in first)
@@ -111,7 +111,7 @@ class TestContract:
 
 @pytest.mark.parametrize("name", [name for name in CATALOG if "message_dropout" in entry(name).keys])
 class TestMessageDropout:
-    def test_it_is_drawn_anew_in_every_step_and_never_when_ranking(self, name: str) -> None:
+    def test_message_dropout_differs_between_steps_and_is_off_when_ranking(self, name: str) -> None:
         model, propagation = build(name, random_matrix(1), message_dropout=0.4, fanout="all")
         without, _ = build(name, random_matrix(1), message_dropout=0.0, fanout="all")
         finals = [model(propagation, drop=DropSchedule(0.0, 3, step)) for step in (1, 2, 1)]
@@ -121,7 +121,7 @@ class TestMessageDropout:
         assert torch.equal(model(propagation), without(propagation, drop=DropSchedule(0.0, 3, 1)))
 
 
-def test_a_share_p_of_the_messages_is_dropped_differently_by_seed_step_layer_node_and_column() -> None:
+def test_message_dropout_depends_on_seed_step_layer_node_and_column() -> None:
     rows = torch.arange(500)
     kept = DropSchedule(0.0, 1, 2).messages(3, 0.3, rows, 40)
     assert kept.shape == (500, 40)
@@ -139,7 +139,7 @@ def test_a_share_p_of_the_messages_is_dropped_differently_by_seed_step_layer_nod
     assert torch.equal(DropSchedule(0.0, 1, 2).messages(3, 0.3, some, 40), kept[some])
 
 
-def test_layer0_starts_xavier_uniform_for_users_and_items_apart() -> None:
+def test_layer0_is_xavier_uniform_for_users_and_items_separately() -> None:
     model = LightGCN(300, 700, LightGCNConfig(dim=100))
     for block, rows in ((model.layer0[:300], 300), (model.layer0[300:], 700)):
         bound = np.sqrt(6 / (rows + 100))
@@ -147,7 +147,7 @@ def test_layer0_starts_xavier_uniform_for_users_and_items_apart() -> None:
         assert block.std().item() == pytest.approx(bound / np.sqrt(3), rel=1e-2)
 
 
-def test_gates_start_near_a_half_and_are_one_per_layer_unless_shared() -> None:
+def test_gates_start_near_one_half_and_are_per_layer_unless_shared() -> None:
     own, shared = (LocalityGates(500, 3, shared=shared) for shared in (False, True))
     assert own.logits.shape == (3, 500)
     assert shared.logits.shape == (1, 500)
@@ -177,7 +177,7 @@ def test_without_gates_cross_hop_and_self_term_dgcf_is_lightgcn_bit_for_bit(
 
 
 @pytest.mark.parametrize("part", [{"gates": "per-layer"}, {"cross": "filtered"}, {"self_loop": True}])
-def test_each_part_of_dgcf_alone_makes_a_difference(part: dict[str, Any]) -> None:
+def test_each_part_of_dgcf_changes_the_embeddings(part: dict[str, Any]) -> None:
     matrix = random_matrix(4)
     stripped: dict[str, Any] = {"dim": 4, "gates": "none", "cross": "none", "self_loop": False, "epsilon": 0.05}
     without, having = DGCFConfig(**stripped), DGCFConfig(**{**stripped, **part})
@@ -186,13 +186,13 @@ def test_each_part_of_dgcf_alone_makes_a_difference(part: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("name", ["dgcf", "dgcf-chp", "dgcf-la", "dgcf-sl"])
-def test_the_self_term_stays_in_every_variant_unless_switched_off(name: str) -> None:
+def test_every_variant_keeps_the_self_term_by_default(name: str) -> None:
     config = entry(name).config
     assert config.spec().self_loop
     assert not replace(config, self_loop=False).spec().self_loop
 
 
-def test_variants_are_the_same_class_with_other_settings() -> None:
+def test_variants_differ_in_settings_alone() -> None:
     changed = {
         name: {key for key in entry(name).keys if getattr(entry(name).config, key) != getattr(DGCFConfig(), key)}
         for name in ("dgcf-chp", "dgcf-la", "dgcf-sl")
@@ -202,7 +202,7 @@ def test_variants_are_the_same_class_with_other_settings() -> None:
     assert {entry(name).kind for name in changed} == {DGCF}
 
 
-def test_drop_edges_are_drawn_at_each_layer_or_once_a_step() -> None:
+def test_edge_dropout_is_drawn_per_layer_or_per_step() -> None:
     per_layer, per_step = DropSchedule(0.1, 1, 2), DropSchedule(0.1, 1, 2, per_layer=False)
     assert per_layer.at(0) != per_layer.at(1)
     assert per_step.at(0) == per_step.at(1)
@@ -223,18 +223,18 @@ def test_drop_edges_are_drawn_at_each_layer_or_once_a_step() -> None:
         ("sage", {"fanout": "al"}, "fanout is 'al', expected all; did you mean 'all'"),
     ],
 )
-def test_settings_without_meaning_are_refused(name: str, settings: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_are_refused(name: str, settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         replace(entry(name).config, **settings)
 
 
-def test_drawn_neighbours_and_dropped_edges_do_not_go_together() -> None:
+def test_sage_refuses_edge_dropout_with_sampled_neighbours() -> None:
     model, propagation = build("sage", random_matrix(0))
     with pytest.raises(ConfigError, match=r"no edge is left to drop; set edge_dropout=0 or fanout=all"):
         model(propagation, drop=DropSchedule(0.1, 0, 0))
 
 
-def test_an_unknown_model_is_answered_with_the_nearest() -> None:
+def test_unknown_model_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"there is no model 'lightgnc'; did you mean 'lightgcn'\?"):
         entry("lightgnc")
     with pytest.raises(ConfigError, match="there are dgcf, dgcf-chp"):

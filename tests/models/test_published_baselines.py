@@ -1,4 +1,4 @@
-"""The opponents on the authors' own files, against what has been measured of them by other means."""
+"""Baselines on the authors' files, against published and independently measured values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KNOWN = (
     ("name", "model", "settings", "recall", "ndcg", "within"),
     [pytest.param(*row, marks=pytest.mark.data(row[0]), id=f"{row[1]} {row[0]}") for row in KNOWN],
 )
-def test_known_values(
+def test_published_metrics_are_reproduced(
     name: str, model: str, settings: dict[str, Any], recall: float, ndcg: float, within: float
 ) -> None:
     dataset = load(name)
@@ -35,7 +35,7 @@ def test_known_values(
 
 
 @pytest.mark.data("deoscirec/ml-100k")
-def test_chance_finds_what_chance_finds() -> None:
+def test_random_order_has_the_expected_recall() -> None:
     """20 of about 1,100 items that are left, whatever they are: recall@20 is near 20/1,150."""
     dataset = load("deoscirec/ml-100k")
     found = entry("random").build(dataset.n_users, dataset.n_items, entry("random").config)

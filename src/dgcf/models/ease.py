@@ -79,7 +79,7 @@ class EASE(SolvedModel):
         torch.linalg.cholesky_ex(matrix, out=(matrix, failed))
         if failed:
             raise ConfigError(
-                f"l2 is {self.config.l2:g}, too small for a numerically regular matrix; raise it with --set l2=…"
+                f"l2 is {self.config.l2:g}, so small that the matrix cannot be inverted; raise it with --set l2=…"
             )
         return torch.cholesky_inverse(matrix, out=matrix)
 
