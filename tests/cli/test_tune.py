@@ -113,5 +113,5 @@ def test_ctrl_c_tells_how_to_go_on(data: Path, tmp_path: Path) -> None:
     output, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert output == ""
-    assert told.splitlines()[-1] == f"stopped; the same command goes on with the study in {tmp_path / 'study'}."
+    assert told.splitlines()[-1] == f"stopped; the same command resumes the study in {tmp_path / 'study'}."
     assert answer(*words, "--trials", "4")["trials"] >= 4

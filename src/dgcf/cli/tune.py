@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from dgcf.cli.inputs import MODELS, PRESET_HELP, Data, Device
-from dgcf.cli.terminal import AsJson, emit
+from dgcf.cli.inputs import MODELS, PRESET_HELP, Data, Device, read_dataset
+from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings
+from dgcf.data.paths import absolute_source
+from dgcf.errors import StoppedError
 
 
 def register(root: typer.Typer) -> None:
@@ -49,10 +51,28 @@ def tune_model(
 
     Example: `dgcf tune deoscirec/ml-100k --model lightgcn --trials 30 --set dim=64 --search l2=1e-6:1e-2:log`
     """
-    from dgcf.cli.views import (
-        tune as view,  # here, because torch takes seconds to import and other verbs do not need it
-    )
+    from dgcf.cli.views.progress import progress_of  # here, because torch takes seconds to import
+    from dgcf.cli.views.tune import draw
+    from dgcf.experiments.search import search_for
+    from dgcf.experiments.space import parse_space
+    from dgcf.experiments.tune import tune
 
-    found = view.search_of(data, model, preset, parse_settings(settings or []), search or [], metric, seed, folder)
-    tuned = view.run(found, trials, minutes, jobs, device)
-    emit(tuned.to_dict(), as_json, lambda: view.draw(tuned))
+    fixed, spaces = parse_settings(settings or []), dict(parse_space(text) for text in search or [])
+    study = search_for(
+        read_dataset(data),
+        model,
+        preset=preset,
+        settings=fixed,
+        search=spaces,
+        metric=metric,
+        seed=seed,
+        out=folder,
+        source=absolute_source(data),
+    )
+    notify(f"{study.recipe.name} on {study.dataset.name}, validation {study.metric}, in {study.path}")
+    try:
+        display = progress_of("trials")
+        tuned = tune(study, trials=trials, minutes=minutes, jobs=jobs, device=device, progress=display)
+    except KeyboardInterrupt:
+        raise StoppedError(f"stopped; the same command resumes the study in {study.path}.") from None
+    emit(tuned.to_dict(), as_json, lambda: draw(tuned))
