@@ -242,7 +242,7 @@ def test_patience_that_ran_out_is_an_end_too(dataset: Dataset, tmp_path: Path) -
 def test_a_model_says_truly_whether_the_seed_matters(dataset: Dataset, name: str) -> None:
     rankings = [train(dataset, resolve(name), seed=seed, device="cpu").ranking for seed in (0, 1)]
     users = torch.arange(dataset.n_users)
-    first, second = (ranking.scores(users) for ranking in rankings)
+    first, second = (torch.as_tensor(ranking.scores(users)) for ranking in rankings)
     assert torch.equal(first, second) != CATALOG[name].seeded
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dgcf.data.pairs import Pairs
 from dgcf.ranking import topk
-from dgcf.ranking.topk import EmbeddingIndex, TopK, top_k
+from dgcf.ranking.topk import EmbeddingIndex, NumpyBackend, TopK, top_k
 from dgcf.ranking.torch_backend import TorchBackend
 from tests.recommend.conftest import random_pairs
 
@@ -58,7 +58,9 @@ def test_the_ranking_is_a_full_sort_of_exact_scores(question: tuple[Any, Any, Pa
 @given(questions())
 def test_numpy_and_torch_give_the_same_ranking(question: tuple[Any, Any, Pairs, int]) -> None:
     rows, queries, hidden, k = question
-    ours, theirs = (top_k(EmbeddingIndex(rows), queries, hidden, k, backend) for backend in (None, TorchBackend()))
+    ours, theirs = (
+        top_k(EmbeddingIndex(rows), queries, hidden, k, backend) for backend in (NumpyBackend(), TorchBackend())
+    )
     np.testing.assert_array_equal(ours.item_idx, theirs.item_idx)
     np.testing.assert_array_equal(ours.scores, theirs.scores)
 

@@ -37,8 +37,8 @@ def test_totals_and_columns_are_those_of_plain_loops(question: tuple[NDArray[Any
         expected += values[row]
     for matrix in both(values):
         assert matrix.shape == values.shape
-        assert matrix.total(rows).dtype == np.float64
-        np.testing.assert_allclose(matrix.total(rows), expected, rtol=1e-14, atol=1e-14)
+        assert matrix.sum_rows(rows).dtype == np.float64
+        np.testing.assert_allclose(matrix.sum_rows(rows), expected, rtol=1e-14, atol=1e-14)
         for column in range(values.shape[1]):
             np.testing.assert_array_equal(matrix.column(rows, column), values[rows, column])
 
@@ -47,4 +47,4 @@ def test_totals_and_columns_are_those_of_plain_loops(question: tuple[NDArray[Any
 def test_sums_are_float64_whatever_is_summed(kind: int) -> None:
     """In float32 the small number would be lost."""
     matrix = both(np.array([[2.0**24], [1.0], [-(2.0**24)]], dtype=np.float32))[kind]
-    assert matrix.total(np.arange(3)).tolist() == [1.0]
+    assert matrix.sum_rows(np.arange(3)).tolist() == [1.0]

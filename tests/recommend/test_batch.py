@@ -128,7 +128,7 @@ Batch(load(sys.argv[1]).snapshot, 4, chunk=10).write(Path(sys.argv[2]), backend=
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "kept.dgcf"), str(target)])
     try:
         deadline = time.monotonic() + 60
-        while len(list(chunks.glob("0*.parquet"))) < 2 and time.monotonic() < deadline:
+        while len(list(chunks.glob("0*.parquet"))) < 3 and time.monotonic() < deadline:
             time.sleep(0.02)
         with pytest.raises(DataError, match="is in use by another process"):
             Batch(fitted.snapshot, 4, chunk=10).write(target)

@@ -48,7 +48,7 @@ def test_a_model_with_weights_ranks_from_a_file_and_is_not_explained(model: str,
     """Whatever the width of its rows: those of layers side by side are wider than the embeddings."""
     dataset = random_dataset()
     snapshot = untrained(dataset, model)
-    assert snapshot.dim == {"gcn-jk": 24, "ngcf": 24, "spectralcf": 24}.get(model, 6)
+    assert snapshot.embeddings.dim == {"gcn-jk": 24, "ngcf": 24, "spectralcf": 24}.get(model, 6)
     assert snapshot.layers is None
     rec = Recommender.of(snapshot)
     rec.save(tmp_path / "model.dgcf")

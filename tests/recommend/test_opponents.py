@@ -15,9 +15,10 @@ from safetensors.numpy import save as encode
 from dgcf.data import Dataset, Pairs
 from dgcf.errors import ArtifactError, DataError
 from dgcf.models import CATALOG
+from dgcf.ranking.rankings import ItemWeights
 from dgcf.ranking.topk import WeightIndex, top_k
 from dgcf.ranking.torch_backend import top_k_by_scores
-from dgcf.ranking.weights import SparseWeights, WeightMatrix
+from dgcf.ranking.weights import SparseWeights
 from dgcf.recommend import Recommender, load
 from dgcf.recommend.batch import Batch
 from dgcf.recommend.export import export
@@ -147,9 +148,9 @@ def test_a_new_user_with_the_items_of_a_known_one_gets_the_same(
 @pytest.mark.parametrize("model", BY_ITEMS)
 def test_a_new_users_scores_are_the_product_with_the_weights(model: str, fitted_to: dict[str, Recommender]) -> None:
     rec = fitted_to[model]
-    W = rec.snapshot.ranking
-    assert isinstance(W, WeightMatrix)
-    whole = np.stack([W.total(np.array([item])) for item in range(160)])
+    assert isinstance(rec.snapshot.ranking, ItemWeights)
+    W = rec.snapshot.ranking.weights
+    whole = np.stack([W.sum_rows(np.array([item])) for item in range(160)])
     x = np.zeros(160)
     liked = [3, 50, 77, 120]
     x[liked] = 1
@@ -204,9 +205,9 @@ def test_a_random_order_explains_nothing_and_knows_no_stranger(fitted_to: dict[s
 @pytest.mark.parametrize("model", BY_ITEMS)
 def test_items_are_like_those_that_they_speak_for(model: str, fitted_to: dict[str, Recommender]) -> None:
     rec = fitted_to[model]
-    W = rec.snapshot.ranking
-    assert isinstance(W, WeightMatrix)
-    row = W.total(np.array([5]))
+    assert isinstance(rec.snapshot.ranking, ItemWeights)
+    W = rec.snapshot.ranking.weights
+    row = W.sum_rows(np.array([5]))
     row[5] = 0
     order = [item for item in np.argsort(-row, kind="stable").tolist() if row[item] > 0]
     table = rec.similar_items("i00005", 160)
@@ -243,7 +244,7 @@ def test_embeddings_are_compared_and_exported(model: str, fitted_to: dict[str, R
 
 def test_popularity_knows_no_likeness(fitted_to: dict[str, Recommender]) -> None:
     for likeness in (fitted_to["popularity"].similar_items, fitted_to["popularity"].similar_users):
-        with pytest.raises(DataError, match=r"one number for each (item|user) and knows no likeness"):
+        with pytest.raises(DataError, match=r"one number for each (item|user) and cannot tell how similar two are"):
             likeness("i00005" if likeness.__name__ == "similar_items" else "u00005")
 
 
@@ -268,8 +269,8 @@ def test_damaged_weights_are_refused(
     model: str, damage: str, fitted_to: dict[str, Recommender], tmp_path: Path
 ) -> None:
     snapshot = fitted_to[model].snapshot
-    assert isinstance(snapshot.ranking, WeightMatrix)
-    arrays = {name: array.copy() for name, array in snapshot.ranking.arrays().items()}
+    assert isinstance(snapshot.ranking, ItemWeights)
+    arrays = {name: array.copy() for name, array in snapshot.ranking.weights.arrays().items()}
     if damage == "shape":
         arrays["values"] = arrays["values"][:-1]
     elif damage == "dtype":

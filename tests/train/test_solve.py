@@ -35,7 +35,7 @@ def fit(dataset: Dataset, run: Run, observer: Observer | None = None) -> Trained
 
 
 def scores(found: Ranking) -> torch.Tensor:
-    return found.scores(torch.arange(60))
+    return torch.as_tensor(found.scores(torch.arange(60)))
 
 
 @pytest.mark.parametrize("model", SOLVED)

@@ -23,6 +23,14 @@ def distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
 
 
+def row_entries(indptr: NDArray[np.int64], rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the entries of some compressed rows lie, one row after the other, and how many each row has."""
+    counts = indptr[rows + 1] - indptr[rows]
+    ends = np.cumsum(counts)
+    entries = np.arange(ends[-1] if len(ends) else 0) + np.repeat(indptr[rows] - (ends - counts), counts)
+    return entries, counts
+
+
 def count_earlier(user_idx: NDArray[np.integer], time: NDArray[Any]) -> NDArray[np.int64]:
     """Return (n,) for each row the number of rows of the same user with a smaller time."""
     n = len(user_idx)
@@ -123,10 +131,8 @@ class Pairs:
 
     def take(self, user_idx: NDArray[np.integer]) -> Pairs:
         """Return the items of some users: row n holds those of ``user_idx[n]``."""
-        counts = self.user_degrees[user_idx]
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        place = np.arange(indptr[-1]) + np.repeat(self.indptr[user_idx] - indptr[:-1], counts)
-        return Pairs(indptr, self.indices[place], self.n_items)
+        entries, counts = row_entries(self.indptr, user_idx)
+        return Pairs(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), self.indices[entries], self.n_items)
 
     @property
     def n_users(self) -> int:

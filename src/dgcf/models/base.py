@@ -128,10 +128,10 @@ class GraphModel(nn.Module, ABC):
         return None if self.stack() is None else LinearLayers()
 
     @torch.no_grad()
-    def embed(self, propagation: Propagation | None) -> Embeddings:
+    def embed(self, propagation: Propagation | None) -> Embeddings[Tensor]:
         """Return the ranked embeddings of all users and items, without dropout or gradients."""
         nodes = self(propagation).detach().clone()  # a model without layers returns its parameter itself
-        return Embeddings(nodes[: self.n_users], nodes[self.n_users :])
+        return Embeddings(nodes[: self.n_users], nodes[self.n_users :], self.user_rule)
 
 
 class SolvedModel(nn.Module, ABC):
@@ -157,11 +157,6 @@ class SolvedModel(nn.Module, ABC):
     def ranking(self, pairs: Pairs) -> Ranking:
         """Return the ranking of the state; ``pairs`` are those that it was solved for."""
 
-    @property
-    def user_rule(self) -> UserRule | None:
-        """How the ranking represents users; None if new users cannot be folded in and scores not be explained."""
-        return None
-
 
 class SolvedEmbeddings(SolvedModel):
     """A solved model whose state is embeddings: ``users`` (n_users, dim) and ``items`` (n_items, dim)."""
@@ -174,8 +169,13 @@ class SolvedEmbeddings(SolvedModel):
         self.register_buffer("users", torch.zeros(n_users, dim))
         self.register_buffer("items", torch.zeros(n_items, dim))
 
-    def ranking(self, pairs: Pairs) -> Embeddings:
-        return Embeddings(self.users, self.items)
+    @property
+    def user_rule(self) -> UserRule | None:
+        """How the ranking represents users; None if new users cannot be folded in and scores not be explained."""
+        return None
+
+    def ranking(self, pairs: Pairs) -> Embeddings[Tensor]:
+        return Embeddings(self.users, self.items, self.user_rule)
 
 
 Model = GraphModel | SolvedModel

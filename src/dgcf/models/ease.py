@@ -15,7 +15,6 @@ from dgcf.errors import ConfigError
 from dgcf.models.base import SolvedModel
 from dgcf.models.config import ModelConfig
 from dgcf.ranking.rankings import ItemWeights
-from dgcf.ranking.user_rules import ItemSums
 from dgcf.ranking.weights import DenseWeights
 
 _BLOCK = 1 << 23  # entries of a matrix in one block: 64 MB
@@ -65,10 +64,6 @@ class EASE(SolvedModel):
 
     def ranking(self, pairs: Pairs) -> ItemWeights:
         return ItemWeights(pairs, DenseWeights(self.weights.numpy()))
-
-    @property
-    def user_rule(self) -> ItemSums:
-        return ItemSums()
 
     def _inverse(self, gram: NDArray[np.float64]) -> Tensor:
         """Return ``(G + λ I)⁻¹`` by Cholesky decomposition; overwrites G."""

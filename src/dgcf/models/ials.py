@@ -53,6 +53,10 @@ class IALS(SolvedEmbeddings):
     def __init__(self, n_users: int, n_items: int, config: IALSConfig) -> None:
         super().__init__(n_users, n_items, config, config.factors)
 
+    @property
+    def user_rule(self) -> LeastSquares:
+        return LeastSquares(self.config.alpha, self.config.regularization)
+
     def solve(self, pairs: Pairs, seed: int) -> None:
         try:
             from implicit.cpu.als import AlternatingLeastSquares
@@ -76,10 +80,6 @@ class IALS(SolvedEmbeddings):
                 ) from problem
         self.users.copy_(torch.from_numpy(users))
         self.items.copy_(torch.from_numpy(solver.item_factors))
-
-    @property
-    def user_rule(self) -> LeastSquares:
-        return LeastSquares(self.config.alpha, self.config.regularization)
 
     def _start(self, name: str, seed: int) -> NDArray[np.float32]:
         """Return small positive embeddings, distributed as the package's own, from a stream of ``seed``."""

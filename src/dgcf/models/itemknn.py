@@ -17,7 +17,6 @@ from dgcf.graph.crosshop.hubs import Hubs, require_feasible, split_hubs
 from dgcf.models.base import SolvedModel
 from dgcf.models.config import ModelConfig
 from dgcf.ranking.rankings import ItemWeights
-from dgcf.ranking.user_rules import ItemSums
 from dgcf.ranking.weights import SparseWeights
 
 _BLOCK_WORK = 1 << 22  # multiply-adds of one block of rows; its product has at most as many entries
@@ -82,10 +81,6 @@ class ItemKNN(SolvedModel):
         W = by_target.T.tocsr()
         W.sort_indices()
         return ItemWeights(pairs, SparseWeights(W.indptr.astype(np.int64), W.indices.astype(np.int32), W.data, n_items))
-
-    @property
-    def user_rule(self) -> ItemSums:
-        return ItemSums()
 
 
 def nearest(pairs: Pairs, k: int, shrinkage: float) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.float64]]]:

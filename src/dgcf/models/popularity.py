@@ -9,7 +9,7 @@ import torch
 from dgcf.data.pairs import Pairs
 from dgcf.models.base import SolvedEmbeddings
 from dgcf.models.config import ModelConfig
-from dgcf.ranking.user_rules import ConstantUsers
+from dgcf.ranking.user_rules import ConstantRow
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Popularity(SolvedEmbeddings):
     def __init__(self, n_users: int, n_items: int, config: PopularityConfig) -> None:
         super().__init__(n_users, n_items, config, dim=1)
 
+    @property
+    def user_rule(self) -> ConstantRow:
+        return ConstantRow()
+
     def solve(self, pairs: Pairs, seed: int) -> None:
         self.users.fill_(1.0)
         self.items.copy_(torch.from_numpy(pairs.item_degrees).unsqueeze(1))
-
-    @property
-    def user_rule(self) -> ConstantUsers:
-        return ConstantUsers()

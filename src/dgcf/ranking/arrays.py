@@ -1,6 +1,8 @@
-"""Names of the array types that rankings are made of."""
+"""Names of the types that rankings are made of."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,3 +10,4 @@ from numpy.typing import NDArray
 Rows = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Side = Literal["user", "item"]

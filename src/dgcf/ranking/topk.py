@@ -1,10 +1,10 @@
-"""The exact top-k of queries against the catalogue with NumPy alone: the same ranking however it is computed.
+"""The exact masked top-k, with NumPy or torch: the same items, order and scores to the bit, whatever computes it.
 
 A query is a row of an embedding, or a set of items whose weights are summed. Inner products in float32 depend on the
-kernel and the shape of the product that made them. So they only choose candidates here: everything that could be among
-the k best given the worst rounding error. The candidates are scored again in float64, each on its own, and ordered by
-that score, then by item. Sums of weights are float64 from the start, and added in one order. Hence one user or a
-thousand at a time, NumPy or torch, CPU or GPU, give the same items in the same order with the same scores, to the bit.
+kernel and the shape of the product that made them. So a backend only chooses candidates with them: everything that
+could be among the k best given the largest possible rounding error. The candidates are scored again in float64, each
+on its own, and ordered by that score, then by item. Sums of weights are float64 from the start, and added in one
+order. Hence one query or a thousand at a time, on a CPU or a GPU, give the same result.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dgcf.data.pairs import Pairs
 from dgcf.ranking.arrays import Floats, Indices, Rows
 from dgcf.ranking.weights import WeightMatrix
 
-_BLOCK_SCORES = 2**22  # scores held at once: 16 MiB, which a core's caches and BLAS both like
+_BLOCK_SCORES = 2**22  # scores held at once: 16 MiB, which suits a core's caches and BLAS
 _RESCORED = 2**21  # numbers gathered at once while candidates are scored again
-_DIRECT_ITEMS = 512  # so few are looked at one by one
+_DIRECT_ITEMS = 512  # so few are compared one by one
 _FEW = 2  # queries that are not worth a threaded product
 
 
@@ -34,7 +34,7 @@ class TopK(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Pairs of a query's row and an item, rows ascending."""
+    """Pairs of a query's number and an item, queries ascending."""
 
     query: Indices
     item: Indices
@@ -44,38 +44,46 @@ Query = TypeVar("Query", contravariant=True)
 
 
 class ItemIndex(Protocol[Query]):
-    """All items that can be found, and how queries score them."""
+    """The items that can be ranked, and how queries score them."""
 
     def __len__(self) -> int: ...
 
-    def only(self, kept: Indices) -> ItemIndex[Query]:
-        """The same with some of the items alone, numbered anew from 0."""
+    def restrict(self, items: Indices) -> ItemIndex[Query]:
+        """Return an index of some of the items alone, numbered from 0 in the order given."""
         ...
 
-    def found(self, queries: Query, hidden: Pairs, k: int, backend: Backend | None) -> tuple[Candidates, Floats]:
-        """A superset of each query's k best items that are not hidden, and the exact score of each."""
+    def search(self, queries: Query, hidden: Pairs, k: int, backend: Backend) -> tuple[Candidates, Floats]:
+        """Return a superset of each query's k best items that are not hidden, and the exact score of each."""
+        ...
+
+
+class Backend(Protocol):
+    """Finds candidates by embeddings: a superset of each query's k best items by exact score."""
+
+    def candidates(self, index: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
+        """``hidden`` has a row for each query: the items that are no candidates."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingIndex:
-    """The rows that are ranked, (n_items, dim) float32, in one piece; queries are rows (n, dim)."""
+    """Items by their embeddings: ``rows`` (n_items, dim) float32, contiguous; queries are rows (n, dim)."""
 
     rows: Rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def only(self, kept: Indices) -> EmbeddingIndex:
-        return EmbeddingIndex(self.rows[kept])
+    def restrict(self, items: Indices) -> EmbeddingIndex:
+        return EmbeddingIndex(self.rows[items])
 
-    def found(self, queries: Rows, hidden: Pairs, k: int, backend: Backend | None) -> tuple[Candidates, Floats]:
-        found = (backend or NumpyBackend()).candidates(self, queries, hidden, k)
-        return found, exact_scores(queries, self.rows, found)
+    def search(self, queries: Rows, hidden: Pairs, k: int, backend: Backend) -> tuple[Candidates, Floats]:
+        candidates = backend.candidates(self, queries, hidden, k)
+        return candidates, exact_scores(queries, self.rows, candidates)
 
     @cached_property
     def columns(self) -> Rows:
-        """(dim, padded): transposed, and filled up to whole groups, once for all products."""
+        """(dim, padded): transposed, and padded to whole groups, once for all products."""
         columns = np.zeros((self.rows.shape[1], padded(len(self))), dtype=np.float32)
         columns[:, : len(self.rows)] = self.rows.T
         return columns
@@ -86,7 +94,7 @@ class EmbeddingIndex:
         return float(np.sqrt(np.square(self.rows, dtype=np.float64).sum(1).max(initial=0.0)))
 
     def scores(self, queries: Rows, out: Rows) -> None:
-        """Write ``⟨q, e⟩`` in float32 into ``out`` (n, padded), and −∞ where it is filled up."""
+        """Write ``⟨q, e⟩`` in float32 into ``out`` (n, padded), and −∞ into the padding."""
         n_items = len(self.rows)
         if len(queries) <= _FEW:
             # One query is too little work to share: on a busy machine BLAS waits longer for its threads than it works.
@@ -97,14 +105,17 @@ class EmbeddingIndex:
         out[:, n_items:] = -np.inf
 
     def slack(self, queries: Rows) -> Floats:
-        """(n,) how far float32 scores of each query may lie from exact ones: ``γ_d ‖q‖ ‖e‖`` with room to spare."""
+        """Bound how far float32 scores of each query may lie from exact ones, (n,): above ``γ_d ‖q‖ ‖e‖``."""
         lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(1))
         return np.asarray((queries.shape[1] + 2) * 2.0**-23 * self.longest * lengths)
 
 
 @dataclass(frozen=True, eq=False)
 class WeightIndex:
-    """Items by what other items say of them: W (n_items, n_items), or some of its ``columns``; queries are items."""
+    """Items by the weights that other items give them: W (n_items, n_items), or some of its ``columns``.
+
+    Queries are sets of items.
+    """
 
     weights: WeightMatrix
     columns: Indices | None = None
@@ -112,19 +123,19 @@ class WeightIndex:
     def __len__(self) -> int:
         return self.weights.shape[1] if self.columns is None else len(self.columns)
 
-    def only(self, kept: Indices) -> WeightIndex:
-        return WeightIndex(self.weights, kept if self.columns is None else self.columns[kept])
+    def restrict(self, items: Indices) -> WeightIndex:
+        return WeightIndex(self.weights, items if self.columns is None else self.columns[items])
 
     def scores(self, items: NDArray[np.integer]) -> Floats:
-        """(len(self),) what all ``items`` together say."""
-        total = self.weights.total(items)
-        return total if self.columns is None else total[self.columns]
+        """Return the sum of the weights of ``items``, (len(self),)."""
+        scores = self.weights.sum_rows(items)
+        return scores if self.columns is None else scores[self.columns]
 
-    def found(self, queries: Pairs, hidden: Pairs, k: int, backend: Backend | None) -> tuple[Candidates, Floats]:
-        """These scores are exact, and made on the CPU whatever the ``backend``."""
+    def search(self, queries: Pairs, hidden: Pairs, k: int, backend: Backend) -> tuple[Candidates, Floats]:
+        """The scores are exact, and computed on the CPU by any ``backend``."""
         n_items = len(self)
         block = max(1, _BLOCK_SCORES // n_items)
-        found: list[Candidates] = []
+        candidates: list[Candidates] = []
         exact: list[Floats] = []
         for start in range(0, queries.n_users, block):
             stop = min(start + block, queries.n_users)
@@ -133,50 +144,89 @@ class WeightIndex:
                 row[:n_items] = self.scores(queries[query])
             hide(scores, hidden, start, stop)
             part = _above(scores, groups(n_items), k, np.zeros(stop - start))
-            found.append(Candidates(part.query + start, part.item))
+            candidates.append(Candidates(part.query + start, part.item))
             exact.append(scores[part.query, part.item])
-        return Candidates(*(np.concatenate(column) for column in zip(*found, strict=True))), np.concatenate(exact)
+        return _joined(candidates), np.concatenate(exact)
 
 
 def groups(n_items: int) -> int:
-    """Item i is of group i mod G. G near √(32 n): few maxima to order, few members to look at."""
+    """Return the number of groups G near √(32 n); item i is of group i mod G. Few maxima to order, few members each."""
     return n_items if n_items <= _DIRECT_ITEMS else 1 << (int(np.sqrt(32 * n_items)).bit_length() - 1)
 
 
 def padded(n_items: int) -> int:
-    """The number of items, filled up to whole groups."""
+    """Return the number of items, rounded up to whole groups."""
     return -(-n_items // groups(n_items)) * groups(n_items)
-
-
-class Backend(Protocol):
-    """Finds candidates: a superset of each query's k best items by exact score."""
-
-    def candidates(self, catalogue: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
-        """``hidden`` has a row for each query: the items that are no candidates."""
-        ...
 
 
 class NumpyBackend:
     """Candidates by one product and a threshold, in blocks of queries.
 
     The k-th largest of the groups' maxima is a lower bound t on the k-th best score, for k groups each have an item
-    at least as good. So only items of groups whose maximum is at least t (less the rounding error) are looked at.
+    at least as good. So only items of groups whose maximum is at least t (less the rounding error) are compared.
     """
 
-    def candidates(self, catalogue: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
-        n_items = len(catalogue.rows)
+    def candidates(self, index: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
+        n_items = len(index.rows)
         block = max(1, _BLOCK_SCORES // max(n_items, 1))
-        slack = catalogue.slack(queries)
+        slack = index.slack(queries)
         buffer = np.empty((min(block, len(queries)), padded(n_items)), dtype=np.float32)
-        found = []
+        candidates = []
         for start in range(0, len(queries), block):
             stop = min(start + block, len(queries))
             scores = buffer[: stop - start]
-            catalogue.scores(queries[start:stop], scores)
+            index.scores(queries[start:stop], scores)
             hide(scores, hidden, start, stop)
             part = _above(scores, groups(n_items), k, slack[start:stop])
-            found.append(Candidates(part.query + start, part.item))
-        return Candidates(*(np.concatenate(column) for column in zip(*found, strict=True)))
+            candidates.append(Candidates(part.query + start, part.item))
+        return _joined(candidates)
+
+
+NUMPY = NumpyBackend()
+
+
+def top_k(index: ItemIndex[Query], queries: Query, hidden: Pairs, k: int, backend: Backend = NUMPY) -> TopK:
+    """Return the k best items of each query without its row of ``hidden``.
+
+    Larger exact scores come first, of equal ones the smaller index. There are at most as many columns
+    as items.
+    """
+    n, k = hidden.n_users, min(k, len(index))
+    item_idx = np.full((n, k), -1, dtype=np.int64)
+    scores = np.full((n, k), -np.inf)
+    if n and len(index):
+        candidates, exact = index.search(queries, hidden, k, backend)
+        order = np.lexsort((candidates.item, -exact, candidates.query))
+        query = candidates.query[order]
+        place = np.arange(len(query)) - np.searchsorted(query, query)
+        kept = place < k
+        item_idx[query[kept], place[kept]] = candidates.item[order][kept]
+        scores[query[kept], place[kept]] = exact[order][kept]
+    return TopK(item_idx, scores)
+
+
+def top_k_among(
+    index: ItemIndex[Query], queries: Query, hidden: Pairs, k: int, allowed: NDArray[np.bool_], backend: Backend = NUMPY
+) -> tuple[TopK, int]:
+    """Return ``top_k`` of the ``allowed`` items (n_items,) alone, and the smallest number of them a query had left."""
+    if allowed.all():
+        return top_k(index, queries, hidden, k, backend), int(
+            (len(index) - hidden.user_degrees).min(initial=len(index))
+        )
+    items = np.flatnonzero(allowed)
+    keep = allowed[hidden.indices]
+    indptr = np.concatenate([[0], np.cumsum(keep)])[hidden.indptr].astype(np.int64)
+    within = Pairs(indptr, (np.cumsum(allowed) - 1)[hidden.indices[keep]].astype(np.int32), len(items))
+    fewest = int((len(items) - within.user_degrees).min(initial=len(index)))
+    if not len(items):
+        return TopK(np.empty((hidden.n_users, 0), dtype=np.int64), np.empty((hidden.n_users, 0))), fewest
+    best = top_k(index.restrict(items), queries, within, k, backend)
+    return TopK(np.where(best.item_idx >= 0, items[best.item_idx], -1), best.scores), fewest
+
+
+def one_query(items: Indices, n_items: int) -> Pairs:
+    """Return the items of a single query as ``Pairs``."""
+    return Pairs(np.array([0, len(items)]), items.astype(np.int32), n_items)
 
 
 def hide(scores: Rows | Floats, hidden: Pairs, start: int, stop: int) -> None:
@@ -187,7 +237,7 @@ def hide(scores: Rows | Floats, hidden: Pairs, start: int, stop: int) -> None:
 
 
 def _above(scores: Rows | Floats, groups: int, k: int, slack: Floats) -> Candidates:
-    """The items of each row of ``scores`` (n, padded) that may be among its k best."""
+    """Return the items of each row of ``scores`` (n, padded) that may be among its k best."""
     n, padded = scores.shape
     by_group = scores.reshape(n, padded // groups, groups)
     maxima = by_group.max(axis=1)
@@ -204,27 +254,12 @@ def _above(scores: Rows | Floats, groups: int, k: int, slack: Floats) -> Candida
     return Candidates(query[place], member * groups + group[place])
 
 
-def top_k(catalogue: ItemIndex[Query], queries: Query, hidden: Pairs, k: int, backend: Backend | None = None) -> TopK:
-    """The k best items of each query, without its row of ``hidden``: larger exact score first, then smaller index.
-
-    There are never more columns than items, however large k is.
-    """
-    n, k = hidden.n_users, min(k, len(catalogue))
-    item_idx = np.full((n, k), -1, dtype=np.int64)
-    scores = np.full((n, k), -np.inf)
-    if n and len(catalogue):
-        found, exact = catalogue.found(queries, hidden, k, backend)
-        order = np.lexsort((found.item, -exact, found.query))
-        query = found.query[order]
-        place = np.arange(len(query)) - np.searchsorted(query, query)
-        kept = place < k
-        item_idx[query[kept], place[kept]] = found.item[order][kept]
-        scores[query[kept], place[kept]] = exact[order][kept]
-    return TopK(item_idx, scores)
+def _joined(parts: list[Candidates]) -> Candidates:
+    return Candidates(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def exact_scores(queries: Rows, rows: Rows, pairs: Candidates) -> Floats:
-    """(n,) ``⟨q, e⟩`` of each pair in float64, summed in the same order wherever the pair stands."""
+    """Return ``⟨q, e⟩`` of each pair in float64, (n,), summed in the same order wherever the pair stands."""
     scores = np.empty(len(pairs.query))
     step = max(1, _RESCORED // max(rows.shape[1], 1))
     for start in range(0, len(scores), step):

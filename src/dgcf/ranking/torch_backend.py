@@ -1,17 +1,17 @@
-"""The only masked top-k of dgcf: every ranking, for evaluation or recommendation, is made here.
+"""Ranking with torch, on a CPU or a GPU: the masked top-k of any scorer, and candidates for the exact top-k.
 
 Floating-point scores depend on the shape of the product that made them (a matrix–vector kernel and a
-matrix–matrix kernel sum in different orders), so a backend that scores whatever happens to be in its chunk
-gives results that change with the chunk. Here the users are cut into *blocks* by their index alone: user u is
-always scored by the call ``scorer.scores([b·B, …, b·B + B − 1])`` with ``b = u // B``, whoever else is ranked
-and in whatever chunks. ``B`` depends on the number of items only. Everything after scoring is comparisons,
-which are exact; hence equal results for every chunk, memory budget, order and subset of users.
+matrix–matrix kernel sum in different orders), so scoring whatever happens to be in a chunk would give results that
+change with the chunk. Here the users are cut into *blocks* by their index alone: user u is always scored by the call
+``scorer.scores([b·B, …, b·B + B − 1])`` with ``b = u // B``, in any chunk and with any other users. ``B`` depends on
+the number of items only. Everything after scoring is comparisons, which are exact; hence equal results for every
+chunk, memory budget, order and subset of users.
 """
 
 from __future__ import annotations
 
 from math import isqrt
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,28 +19,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dgcf.data.pairs import Pairs
+from dgcf.data.pairs import Pairs, row_entries
 from dgcf.errors import ConfigError, DataError
 from dgcf.ranking.arrays import Rows
 from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.topk import Candidates, EmbeddingIndex
 
 MEMORY = 256 * 2**20
-"""The default budget, in bytes, for the scores and what is made of them while ranking."""
+"""Default memory for scores and what ranking makes of them, in bytes."""
 
 _BLOCK_SCORES = 2**22  # 16 MiB in float32: where CPU products and CUDA launches are both near their best
 _MAX_BLOCK = 1024
-_MARGIN = 16  # near-ties around the k-th place are rarely more; where they are, more is asked for
-_DIRECT_ITEMS = 512  # below this, looking at the items once is cheaper than grouping them first
+_MARGIN = 16  # near-ties around the k-th place are rarely more; where they are, the search widens
+_DIRECT_ITEMS = 512  # below this, comparing all items is cheaper than grouping them first
 
 
 class Scorer(Protocol):
-    """All that ranking knows of a model; a ``Ranking`` of the models room is one."""
+    """All that evaluation needs of a model; a ``Ranking`` is one."""
 
-    def scores(self, user_idx: Tensor) -> Tensor:
+    def scores(self, user_idx: Tensor) -> Tensor | NDArray[Any]:
         """(batch,) int64 user indices, on the CPU → (batch, n_items) scores, on any device; larger is better.
 
-        The same call must give the same bits. −∞ says that the item is no candidate; NaN is refused.
+        The same call must give the same bits. −∞ excludes an item; NaN is refused.
         """
         ...
 
@@ -62,13 +62,12 @@ def top_k_by_scores(
     chunk: int | None = None,
     block: int | None = None,
 ) -> TensorTopK:
-    """The k best items of each user without those that ``mask`` gives the user; ties go to the smaller index.
+    """Return the k best items of each user without those that ``mask`` gives the user; ties go to the smaller index.
 
-    ``user_idx`` (n,) names the users, in any order; ``mask`` covers all users and items, and so tells how
-    many there are. ``chunk`` users are ranked at a time, by default as many as ``memory`` bytes hold;
-    neither changes the result. ``block`` users are scored at a time: that may change the last bits of the
-    scores, so leave it alone where results are compared, and set it to 1 to answer single users fast. The
-    answer lies on the device of the scores.
+    ``user_idx`` (n,) names the users, in any order; ``mask`` covers all users and items. ``chunk`` users
+    are ranked at a time, by default as many as ``memory`` bytes hold; neither changes the result. ``block`` users are
+    scored at a time: that may change the last bits of the scores, so keep the default where results are compared, and
+    set it to 1 to rank single users fast. The result lies on the device of the scores.
     """
     users = _checked(user_idx, mask, k)
     if len(users) == 0:
@@ -114,7 +113,7 @@ def _at_least_one(name: str, value: int) -> int:
 
 
 def _block_size(n_items: int) -> int:
-    """Users per scorer call, a power of two; a function of the number of items and of nothing else."""
+    """Return the number of users per scorer call, a power of two that depends on the number of items alone."""
     fitting = max(1, _BLOCK_SCORES // n_items)
     return int(min(_MAX_BLOCK, 1 << (fitting.bit_length() - 1)))
 
@@ -128,14 +127,14 @@ class _Blocks:
         self._number, self._scores = -1, torch.empty(0)
 
     def of(self, user: int) -> Tensor:
-        """The scores of the block of ``user``: always made by the same call, whoever asks."""
+        """Return the scores of the block of ``user``: always made by the same call."""
         number = user // self.size
         if number == self._number:
             return self._scores
         first, last = number * self.size, min((number + 1) * self.size, self._n_users)
-        self._scores = torch.empty(0)  # or two blocks would be held while the next is made
+        self._scores = torch.empty(0)  # or two blocks would be held while the next is computed
         with torch.no_grad():
-            scores = self._scorer.scores(torch.arange(first, last))
+            scores = torch.as_tensor(self._scorer.scores(torch.arange(first, last)))
         if scores.shape != (last - first, self._n_items) or not scores.is_floating_point():
             raise DataError(
                 f"the scorer gave {scores.dtype} of shape {tuple(scores.shape)} for {last - first} users; "
@@ -159,7 +158,7 @@ class _Blocks:
 
 
 def _buffer(block: Tensor, n: int, n_items: int, k: int, width: int, memory: int, chunk: int | None) -> Tensor:
-    """Room for one chunk of scores like those of ``block``, padded to whole groups with −∞ that stays."""
+    """Allocate one chunk of scores like those of ``block``, padded to whole groups with −∞ that stays."""
     padded = -(-n_items // width) * width
     held = block.numel() * block.element_size()
     # per user: the scores, the maxima of the groups, the candidates; of the last two values and indices, and
@@ -181,23 +180,22 @@ def _buffer(block: Tensor, n: int, n_items: int, k: int, width: int, memory: int
 
 def _hide(scores: Tensor, users: NDArray[np.int64], mask: Pairs) -> None:
     """Write −∞ over the masked items of ``users``, one row of ``scores`` (len(users), padded) each."""
-    count = mask.user_degrees[users]
-    row = np.repeat(np.arange(len(users)), count)
-    start = np.repeat(mask.indptr[users] - (np.cumsum(count) - count), count)
-    item = mask.indices[start + np.arange(len(row))]
+    entries, counts = row_entries(mask.indptr, users)
+    row = np.repeat(np.arange(len(users)), counts)
+    item = mask.indices[entries]
     flat = torch.from_numpy(row * scores.shape[1] + item).to(scores.device)
     scores.view(-1)[flat] = float("-inf")
 
 
 def _group_width(n_items: int, k: int) -> int:
-    """A width w near √(n/k): that minimises n/w group maxima plus k·w candidates. 1 means no groups."""
+    """Return a width w near √(n/k), which minimises n/w group maxima plus k·w candidates; 1 means no groups."""
     if n_items <= max(_DIRECT_ITEMS, 8 * k):
         return 1
     return 1 << (isqrt(n_items // k).bit_length() - 1)
 
 
 def _best(scores: Tensor, k: int, width: int) -> TensorTopK:
-    """The k best of each row of ``scores`` (n, padded): larger first, then smaller index.
+    """Return the k best of each row of ``scores`` (n, padded): larger first, then smaller index.
 
     The items are cut into groups of w = ``width`` neighbours. The k best items lie in the k groups whose
     maxima come first (larger, then earlier): an item of any other group has the maxima of k groups before it.
@@ -217,7 +215,7 @@ def _best(scores: Tensor, k: int, width: int) -> TensorTopK:
 
 
 def _first(values: Tensor, k: int) -> Tensor:
-    """Columns (n, k) of the k largest of each row of ``values`` (n, m), largest first, left before right."""
+    """Return the columns (n, k) of the k largest of each row of ``values`` (n, m): largest first, left before right."""
     top = values.topk(k, dim=1)
     column = top.indices.sort(1).values
     last = top.values[:, -1:]
@@ -232,24 +230,33 @@ def _first(values: Tensor, k: int) -> Tensor:
 
 
 class TorchBackend:
-    """Asks for somewhat more than k items, and for more again where rounding could hide a better one."""
+    """Candidates from the masked top-k of float32 scores.
+
+    It takes somewhat more than k items, and more again where rounding could hide a better one.
+    """
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = torch.device(device)
 
-    def candidates(self, catalogue: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
-        n_items = len(catalogue.rows)
+    def candidates(self, index: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
+        n_items = len(index)
         # Copies: the arrays may be read-only views of a file, which torch warns of.
-        scorer = Embeddings(torch.tensor(queries, device=self.device), torch.tensor(catalogue.rows, device=self.device))
-        slack = catalogue.slack(queries)
+        scorer = Embeddings(torch.tensor(queries, device=self.device), torch.tensor(index.rows, device=self.device))
+        slack = index.slack(queries)
         pending, width = np.arange(len(queries)), min(k + _MARGIN, n_items)
-        found: list[Candidates] = []
+        candidates: list[Candidates] = []
         while len(pending):
             top = top_k_by_scores(scorer, pending, hidden, width)
             item, score = top.item_idx.cpu().numpy(), top.scores.double().cpu().numpy()
             limit = score[:, k - 1] - 2 * slack[pending]
             done = (width == n_items) | (score[:, -1] < limit) | np.isneginf(score[:, -1])
             row, place = np.nonzero((score >= limit[:, None]) & (item >= 0) & done[:, None])
-            found.append(Candidates(pending[row], item[row, place]))
+            candidates.append(Candidates(pending[row], item[row, place]))
             pending, width = pending[~done], min(4 * width, n_items)
-        return Candidates(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        return Candidates(*(np.concatenate(column) for column in zip(*candidates, strict=True)))
+
+
+def unit_embeddings(embeddings: Embeddings[Tensor]) -> Embeddings[Tensor]:
+    """Return the embeddings with rows of length one, so that inner products are cosines; a row of zeros stays."""
+    users, items = (torch.nn.functional.normalize(rows, dim=1) for rows in (embeddings.users, embeddings.items))
+    return Embeddings(users, items, embeddings.user_rule)

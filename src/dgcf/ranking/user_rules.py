@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dgcf.ranking.weights import WeightMatrix
+
 
 @dataclass(frozen=True)
 class LinearLayers:
@@ -25,15 +27,17 @@ class LeastSquares:
     regularization: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ItemSums:
-    """A user's scores are the sum of the weights of the user's items: ``s(u, i) = Σ_j W[j, i]``."""
+    """A user's scores are the sum of the weights of the user's items j: ``s(u, i) = Σ_j W[j, i]``."""
+
+    weights: WeightMatrix
 
 
 @dataclass(frozen=True)
-class ConstantUsers:
+class ConstantRow:
     """Every user has the same row, so a new one has it, too."""
 
 
-UserRule = LinearLayers | LeastSquares | ItemSums | ConstantUsers
+UserRule = LinearLayers | LeastSquares | ItemSums | ConstantRow
 """A ranking without a rule (None) scores the users that it was trained with and can neither fold in nor explain."""

@@ -1,7 +1,4 @@
-"""A matrix by its rows, dense or sparse, and sums of rows in a fixed order: how what items say becomes scores.
-
-NumPy alone, for it is needed both where models are trained and where they are only asked.
-"""
+"""Weights between items, dense or sparse, and their sums in a fixed order; NumPy alone."""
 
 from __future__ import annotations
 
@@ -13,28 +10,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Indices = NDArray[np.integer[Any]]
-Floats = NDArray[np.float64]
+from dgcf.data.pairs import row_entries
+from dgcf.ranking.arrays import Floats
+
+Numbers = NDArray[np.integer[Any]]
 
 
 class WeightMatrix(ABC):
-    """A float32 matrix that is asked for sums of its rows."""
+    """A float32 matrix W (n_items, n_items): row j holds what item j adds to the score of every item."""
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]: ...
 
     @abstractmethod
-    def total(self, rows: Indices) -> Floats:
-        """(n_columns,) the sum of ``rows``, one after the other in float64: the same rows give the same bits."""
+    def sum_rows(self, rows: Numbers) -> Floats:
+        """Return the sum of ``rows``, (n_columns,), added one after the other in float64: equal rows, equal bits."""
 
     @abstractmethod
-    def column(self, rows: Indices, column: int) -> Floats:
-        """(n,) the numbers that ``rows`` have in one column."""
+    def column(self, rows: Numbers, column: int) -> Floats:
+        """Return the entries that ``rows`` have in one column, (n,)."""
 
     @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """All that it consists of, by name."""
+        """Return all arrays that it consists of, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +46,10 @@ class DenseWeights(WeightMatrix):
     def shape(self) -> tuple[int, int]:
         return self.values.shape[0], self.values.shape[1]
 
-    def total(self, rows: Indices) -> Floats:
+    def sum_rows(self, rows: Numbers) -> Floats:
         return np.asarray(np.add.reduce(self.values[rows], axis=0, dtype=np.float64))
 
-    def column(self, rows: Indices, column: int) -> Floats:
+    def column(self, rows: Numbers, column: int) -> Floats:
         return np.asarray(self.values[rows, column], dtype=np.float64)
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
@@ -73,21 +72,19 @@ class SparseWeights(WeightMatrix):
     def shape(self) -> tuple[int, int]:
         return len(self.indptr) - 1, self.n_columns
 
-    def total(self, rows: Indices) -> Floats:
-        counts = self.indptr[rows + 1] - self.indptr[rows]
-        ends = np.cumsum(counts)
-        place = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.indptr[rows] - (ends - counts), counts)
+    def sum_rows(self, rows: Numbers) -> Floats:
+        entry, _ = row_entries(self.indptr, rows)
         # bincount adds in the order in which the entries come
-        return np.asarray(np.bincount(self.indices[place], self.values[place], self.n_columns), dtype=np.float64)
+        return np.asarray(np.bincount(self.indices[entry], self.values[entry], self.n_columns), dtype=np.float64)
 
-    def column(self, rows: Indices, column: int) -> Floats:
-        found = np.zeros(len(rows))
+    def column(self, rows: Numbers, column: int) -> Floats:
+        entries = np.zeros(len(rows))
         for place, row in enumerate(rows.tolist()):
             first, last = self.indptr[row], self.indptr[row + 1]
             entry = first + np.searchsorted(self.indices[first:last], column)
             if entry < last and self.indices[entry] == column:
-                found[place] = self.values[entry]
-        return found
+                entries[place] = self.values[entry]
+        return entries
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return {"indptr": self.indptr, "indices": self.indices, "values": self.values}

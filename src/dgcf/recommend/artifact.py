@@ -25,10 +25,13 @@ from safetensors.numpy import save as encode
 
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import IdKind, Vocabulary
+from dgcf.ranking.arrays import Rows, Side
+from dgcf.ranking.rankings import Embeddings, ItemWeights, Ranking
+from dgcf.ranking.user_rules import ConstantRow, ItemSums, LeastSquares, LinearLayers, UserRule
 from dgcf.ranking.weights import DenseWeights, SparseWeights, WeightMatrix
 from dgcf.recommend import container
 from dgcf.recommend.container import Container, explained
-from dgcf.recommend.snapshot import Embedded, GraphRule, Layers, LeastSquares, Side, Snapshot
+from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot
 from dgcf.recommend.tensors import Arrays, decode_tensors, floats, integers
 from dgcf.stored import InvalidFileError, Range, Sha256, decode_json
 
@@ -93,22 +96,23 @@ class _Titles(TypedDict):
 
 def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign: str | Path | None = None) -> Path:
     """Write one ``.dgcf`` file, or a folder for any other name; ``sign`` is the file of a private key."""
+    rule, embeddings = snapshot.ranking.user_rule, snapshot.ranking.embeddings
     about = {
         "about": _finite(dict(snapshot.about)),
         "rule": None if snapshot.rule is None else asdict(snapshot.rule),
         "readout": snapshot.readout,
         "cosine": snapshot.cosine,
-        "least_squares": None if snapshot.least_squares is None else asdict(snapshot.least_squares),
+        "least_squares": asdict(rule) if isinstance(rule, LeastSquares) else None,
         "id_kinds": {"users": snapshot.users.kind, "items": snapshot.items.kind},
     }
     members = {
         ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(),
         DATA: encode(_data(snapshot)),
     }
-    if isinstance(snapshot.ranking, WeightMatrix):
-        members[WEIGHTS] = encode(dict(snapshot.ranking.arrays()))
-    else:
-        members[EMBEDDINGS] = encode({"users": snapshot.user_rows, "items": snapshot.item_rows})
+    if isinstance(rule, ItemSums):
+        members[WEIGHTS] = encode(dict(rule.weights.arrays()))
+    if embeddings is not None:
+        members[EMBEDDINGS] = encode({"users": embeddings.users, "items": embeddings.items})
     layers = snapshot.layers
     if layers is not None:
         gates = {} if layers.gate_logits is None else {"gate_logits": layers.gate_logits}
@@ -159,10 +163,7 @@ def _assemble(opened: Container) -> Snapshot:
     more = _rows("more_", arrays, len(users), len(items))
     if not len(train):
         raise InvalidFileError(f"{DATA} has no training pair")
-    ranking = _ranking(opened, len(users), len(items))
-    if LAYERS in opened and isinstance(ranking, WeightMatrix):
-        raise InvalidFileError(f"{LAYERS} does not belong to {WEIGHTS}")
-    rule, solved = head["rule"], head.get("least_squares")
+    ranking, rule = _ranking(opened, head, train), head["rule"]
     return Snapshot(
         about=head["about"],
         users=users,
@@ -173,19 +174,30 @@ def _assemble(opened: Container) -> Snapshot:
         rule=None if rule is None else GraphRule(**rule),
         readout=head["readout"],
         cosine=head["cosine"],
-        load_layers=_later(opened, ranking, rule is not None) if LAYERS in opened else None,
-        least_squares=None if solved is None else LeastSquares(**solved),
+        load_layers=_later(opened, ranking.embeddings, rule is not None) if LAYERS in opened else None,
     )
 
 
-def _ranking(opened: Container, n_users: int, n_items: int) -> Embedded | WeightMatrix:
+def _ranking(opened: Container, head: _Head, train: Pairs) -> Ranking:
     if (WEIGHTS in opened) == (EMBEDDINGS in opened):
         raise InvalidFileError(f"it has both {EMBEDDINGS} and {WEIGHTS}, or neither")
     if WEIGHTS in opened:
-        return _weights(decode_tensors(opened.read(WEIGHTS), WEIGHTS), n_items)
+        if LAYERS in opened:
+            raise InvalidFileError(f"{LAYERS} does not belong to {WEIGHTS}")
+        return ItemWeights(train, _weights(decode_tensors(opened.read(WEIGHTS), WEIGHTS), train.n_items))
     rows = decode_tensors(opened.read(EMBEDDINGS), EMBEDDINGS)
     dim = _shape(rows, "users", 2)[1]
-    return Embedded(floats(rows, "users", (n_users, dim)), floats(rows, "items", (n_items, dim)))
+    users, items = floats(rows, "users", (train.n_users, dim)), floats(rows, "items", (train.n_items, dim))
+    return Embeddings(users, items, _user_rule(head, LAYERS in opened))
+
+
+def _user_rule(head: _Head, layers: bool) -> UserRule | None:
+    if (solved := head.get("least_squares")) is not None:
+        return LeastSquares(**solved)
+    if layers:
+        return LinearLayers()
+    # The format has no field for this rule, which popularity alone has.
+    return ConstantRow() if head["about"]["model"] == "popularity" else None
 
 
 def _weights(arrays: Arrays, n_items: int) -> WeightMatrix:
@@ -203,9 +215,9 @@ def _shape(arrays: Arrays, name: str, dimensions: int) -> tuple[int, ...]:
     return shape
 
 
-def _later(opened: Container, ranking: Embedded | WeightMatrix, graph: bool) -> Callable[[], Layers]:
-    assert isinstance(ranking, Embedded)
-    return lambda: _layers(opened, len(ranking.users) + len(ranking.items), ranking.users.shape[1], graph)
+def _later(opened: Container, embeddings: Embeddings[Rows] | None, graph: bool) -> Callable[[], Layers]:
+    assert embeddings is not None
+    return partial(_layers, opened, len(embeddings.users) + len(embeddings.items), embeddings.dim, graph)
 
 
 def _layers(opened: Container, n_nodes: int, dim: int, graph: bool) -> Layers:

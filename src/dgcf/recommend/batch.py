@@ -25,9 +25,9 @@ from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import ADVICE, atomic_file, explain_os_errors
 from dgcf.ranking.arrays import Indices
-from dgcf.ranking.topk import Backend, TopK, top_k
+from dgcf.ranking.topk import NUMPY, Backend, TopK, top_k
 from dgcf.recommend.chunks import Chunks, chunks_beside, sweep_chunks
-from dgcf.recommend.snapshot import Embedded, Snapshot, catalogue_of, queries_of
+from dgcf.recommend.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,19 +48,19 @@ class Batch:
     chunk: int = CHUNK
 
     def write(
-        self, target: Path, *, overwrite: bool = False, update: Update | None = None, backend: Backend | None = None
+        self, target: Path, *, overwrite: bool = False, update: Update | None = None, backend: Backend = NUMPY
     ) -> dict[str, Any]:
         """Write a Parquet, CSV or JSON-lines file, by its name; ``update(done, total)`` hears of the progress."""
         kind = self._checked(target, overwrite)
         starts = range(0, self.snapshot.n_users, self.chunk)
-        catalogue = catalogue_of(self.snapshot)
+        ranking, index = self.snapshot.ranking, self.snapshot.ranking.index()
         with chunks_beside(target, self._job()) as chunks, table_engine(target) as engine:
             sources = [path_literal(chunks.path(start)) for start in starts]
             resumed = len(chunks)
             for start in starts:
                 if start not in chunks:
                     users = np.arange(start, min(start + self.chunk, self.snapshot.n_users))
-                    ranked = top_k(catalogue, queries_of(self.snapshot, users), self._hidden(users), self.k, backend)
+                    ranked = top_k(index, ranking.queries(users), self._hidden(users), self.k, backend)
                     self._keep(engine, users, ranked, chunks, start)
                 if update is not None:
                     update(min(start + self.chunk, self.snapshot.n_users), self.snapshot.n_users)
@@ -88,10 +88,7 @@ class Batch:
         known = self.snapshot
         digest = hashlib.sha256(f"{self.k} {self.exclude_seen} {self.chunk} 3".encode())
         arrays: list[NDArray[Any]] = [known.seen.indptr, known.seen.indices]
-        if isinstance(known.ranking, Embedded):
-            arrays += [known.ranking.users, known.ranking.items]
-        else:
-            arrays += [*known.ranking.arrays().values(), known.train.indptr, known.train.indices]
+        arrays += known.ranking.arrays().values()
         for array in (*arrays, known.users.blob, known.users.offsets, known.items.blob, known.items.offsets):
             digest.update(np.ascontiguousarray(array).data)
         digest.update(json.dumps(known.items.titles).encode())

@@ -14,9 +14,10 @@ import numpy as np
 from dgcf.data.sql import path_literal
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import atomic_file, atomic_folder
+from dgcf.ranking.arrays import Side
 from dgcf.recommend import artifact
 from dgcf.recommend.batch import ids, table_engine
-from dgcf.recommend.snapshot import Embedded, Side, Snapshot
+from dgcf.recommend.snapshot import Snapshot
 
 SIDES: tuple[Side, Side] = ("user", "item")
 
@@ -39,7 +40,7 @@ def export(
         "format": chosen,
         "users": snapshot.n_users,
         "items": snapshot.n_items,
-        "dim": snapshot.dim if isinstance(snapshot.ranking, Embedded) else None,
+        "dim": None if snapshot.ranking.embeddings is None else snapshot.embeddings.dim,
     }
 
 
@@ -54,7 +55,7 @@ def _arrays(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
     with atomic_folder(target, overwrite=overwrite, also=("user_titles.json", "item_titles.json")) as beside:
         for side in SIDES:
             vocabulary = snapshot.vocabulary(side)
-            np.save(beside / f"{side}s.npy", snapshot.rows(side), allow_pickle=False)
+            np.save(beside / f"{side}s.npy", snapshot.embeddings.rows(side), allow_pickle=False)
             (beside / f"{side}_ids.json").write_text(_json(list(vocabulary)), encoding="utf-8")
             if vocabulary.titles:
                 (beside / f"{side}_titles.json").write_text(_json(vocabulary.titles), encoding="utf-8")
@@ -64,11 +65,11 @@ def _parquet(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
     """``users.parquet`` and ``items.parquet``: id, title where known, and the embedding as a list of floats."""
     with atomic_folder(target, overwrite=overwrite) as beside, table_engine(target) as engine:
         for side in SIDES:
-            vocabulary, rows = snapshot.vocabulary(side), snapshot.rows(side)
+            vocabulary, rows = snapshot.vocabulary(side), snapshot.embeddings.rows(side)
             columns = {"id": ids(vocabulary, np.arange(len(vocabulary)))}
             if vocabulary.titles:
                 columns["title"] = np.array(vocabulary.titles, dtype=object)
-            names = [f"e{place}" for place in range(snapshot.dim)]
+            names = [f"e{place}" for place in range(snapshot.embeddings.dim)]
             columns |= {name: np.ascontiguousarray(rows[:, place]) for place, name in enumerate(names)}
             engine.register("rows", columns)
             kept = ", ".join(name for name in columns if name not in names)
@@ -88,7 +89,7 @@ def _faiss(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
     beside_ids, content = target.with_name(f"{target.name}.ids.json"), _json(list(snapshot.items)).encode()
     if not overwrite and (target.exists() or (beside_ids.exists() and beside_ids.read_bytes() != content)):
         raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite, overwrite=True).")
-    index = faiss.IndexFlatIP(snapshot.dim)
+    index = faiss.IndexFlatIP(snapshot.embeddings.dim)
     index.add(snapshot.item_rows)
     with atomic_file(target) as beside:
         try:

@@ -18,9 +18,9 @@ from functools import cached_property
 import numpy as np
 
 from dgcf.errors import DataError
-from dgcf.ranking.arrays import Floats, Indices, Rows
+from dgcf.ranking.arrays import Floats, Indices, Rows, Side
 from dgcf.recommend.neighbours import Neighbours, Row
-from dgcf.recommend.snapshot import Layers, Side, Snapshot, sigmoid
+from dgcf.recommend.snapshot import Layers, Snapshot, sigmoid
 
 
 @dataclass(frozen=True)

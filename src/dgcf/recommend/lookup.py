@@ -8,9 +8,13 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cached_property
 
+import numpy as np
+
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import DataError
 from dgcf.ids import RawId
+
+Ids = RawId | Iterable[RawId]
 
 _OFFERED = 5
 _YEAR = re.compile(r"\s*\(\d{4}\)\s*$")
@@ -90,3 +94,15 @@ class Names:
             if title:
                 found.setdefault(_without_article(title), []).append(index)
         return found
+
+
+def as_list(names: Ids) -> list[RawId]:
+    """One id, or many: a list, a tuple, an array, a column of a frame."""
+    if isinstance(names, (str, int)):
+        return [names]
+    if isinstance(names, np.generic):
+        return [names.item()]
+    if not isinstance(names, Iterable):
+        raise DataError(f"{names!r} is no id, expected text, a whole number, or a list of them.")
+    # An array's numbers are NumPy's own; ids are Python's.
+    return [name.item() if isinstance(name, np.generic) else name for name in names]

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.pairs import Pairs
-from dgcf.ranking.arrays import Floats, Indices
-from dgcf.recommend.snapshot import GraphRule, Side
+from dgcf.data.pairs import Pairs, row_entries
+from dgcf.ranking.arrays import Floats, Indices, Side
+from dgcf.recommend.snapshot import GraphRule
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,7 @@ class _Half:
 
     def met(self, nodes: Indices) -> NDArray[np.int32]:
         """The neighbours of all ``nodes``, one list after the other."""
-        starts, counts = self.indptr[nodes], (self.indptr[nodes + 1] - self.indptr[nodes])
-        ends = np.cumsum(counts)
-        place = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - counts), counts)
-        return np.asarray(self.indices[place])
+        return np.asarray(self.indices[row_entries(self.indptr, nodes)[0]])
 
 
 class Neighbours:

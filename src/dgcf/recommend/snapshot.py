@@ -15,11 +15,8 @@ import numpy as np
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import DataError
-from dgcf.ranking.arrays import Floats, Indices, Rows
-from dgcf.ranking.topk import EmbeddingIndex, ItemIndex, WeightIndex
-from dgcf.ranking.weights import WeightMatrix
-
-Side = Literal["user", "item"]
+from dgcf.ranking.arrays import Floats, Rows, Side
+from dgcf.ranking.rankings import Embeddings, Ranking
 
 
 @dataclass(frozen=True)
@@ -63,30 +60,12 @@ def sigmoid(logits: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
-    """What ranks by inner products, ``s(u, i) = ⟨e_u, e_i⟩``: ``users`` (n_users, dim), ``items`` (n_items, dim)."""
-
-    users: Rows
-    items: Rows
-
-
-@dataclass(frozen=True)
-class LeastSquares:
-    """How iALS solves for a user: ``confidence`` α of a pair that is there, and ``regularization`` λ."""
-
-    confidence: float
-    regularization: float
-
-
-@dataclass(frozen=True, eq=False)
 class Snapshot:
     """A trained model, at rest.
 
-    ``ranking`` is what ranks: embeddings, or the weights W (n_items, n_items) of ``s(u, i) = Σ_j W[j, i]`` over the
-    training items j of u. ``train`` holds the training pairs, the edges of the graph; ``seen`` all pairs that are known
-    of a user, whatever split they were in. ``rule`` is None for a model without a graph, ``load_layers`` for one whose
-    rows are not ``Σ_l w_l E⁽ˡ⁾``, ``least_squares`` for one whose users are not solved for by themselves. ``about`` is
-    plain JSON data: model, settings, seed, dataset, metrics.
+    ``ranking`` holds NumPy arrays. ``train`` holds the training pairs, the edges of the graph; ``seen`` all known pairs
+    of every split. ``rule`` is None for a model without a graph, ``load_layers`` unless the ranking's rule is
+    ``LinearLayers``. ``about`` is plain JSON data: model, settings, seed, dataset, metrics.
     """
 
     about: Mapping[str, Any]
@@ -94,12 +73,11 @@ class Snapshot:
     items: Vocabulary
     train: Pairs
     seen: Pairs
-    ranking: Embedded | WeightMatrix
+    ranking: Ranking
     rule: GraphRule | None = None
     readout: Literal["mean", "last"] = "mean"
     cosine: bool = False
     load_layers: Callable[[], Layers] | None = None
-    least_squares: LeastSquares | None = None
 
     @property
     def n_users(self) -> int:
@@ -110,26 +88,27 @@ class Snapshot:
         return len(self.items)
 
     @property
-    def embedded(self) -> Embedded:
-        """The embeddings; a model that has none is refused what needs them."""
-        if isinstance(self.ranking, WeightMatrix):
-            raise DataError(
-                f"model {self.model} weighs items by items and has no embeddings, which this needs; train one that "
-                "has, such as dgcf, lightgcn or ials."
-            )
-        return self.ranking
+    def embeddings(self) -> Embeddings[Rows]:
+        """The embeddings; raises ``DataError`` for a model that has none."""
+        embeddings = self.ranking.embeddings
+        if embeddings is None:
+            raise self.no_embeddings()
+        return embeddings
+
+    def no_embeddings(self) -> DataError:
+        """Return the error for a model without embeddings."""
+        return DataError(
+            f"model {self.model} weighs items by items and has no embeddings, which this needs; train one that "
+            "has, such as dgcf, lightgcn or ials."
+        )
 
     @property
     def user_rows(self) -> Rows:
-        return self.embedded.users
+        return self.embeddings.users
 
     @property
     def item_rows(self) -> Rows:
-        return self.embedded.items
-
-    @property
-    def dim(self) -> int:
-        return int(self.user_rows.shape[1])
+        return self.embeddings.items
 
     @property
     def model(self) -> str:
@@ -143,23 +122,8 @@ class Snapshot:
     def vocabulary(self, side: Side) -> Vocabulary:
         return self.users if side == "user" else self.items
 
-    def rows(self, side: Side) -> Rows:
-        return self.user_rows if side == "user" else self.item_rows
-
     def layer_weights(self, depth: int) -> Floats:
         """w, (L + 1,): how much of each layer is in a ranked row, ``e = Σ_l w_l E⁽ˡ⁾``."""
         if self.readout == "last":
             return np.append(np.zeros(depth), 1.0)
         return np.full(depth + 1, 1.0 / (depth + 1))
-
-
-def catalogue_of(snapshot: Snapshot) -> ItemIndex[Any]:
-    """The items of a model, to be ranked by ``queries_of`` its users."""
-    ranking = snapshot.ranking
-    return WeightIndex(ranking) if isinstance(ranking, WeightMatrix) else EmbeddingIndex(ranking.items)
-
-
-def queries_of(snapshot: Snapshot, users: Indices) -> Rows | Pairs:
-    """What the catalogue is asked for known users: their rows, or their training items."""
-    ranking = snapshot.ranking
-    return snapshot.train.take(users) if isinstance(ranking, WeightMatrix) else ranking.users[users]

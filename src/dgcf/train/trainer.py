@@ -20,6 +20,7 @@ from dgcf.graph import Propagation
 from dgcf.models.base import GraphModel
 from dgcf.random import bits
 from dgcf.ranking.rankings import Embeddings, Ranking
+from dgcf.ranking.torch_backend import unit_embeddings
 from dgcf.train.config import TrainConfig
 from dgcf.train.loop import SideBySide
 from dgcf.train.run.checkpoint import Checkpoint, adam_tensors, check_weights, fill_adam, fill_model
@@ -172,7 +173,7 @@ class Trainer:
             self.best = self._weights()
         return metrics
 
-    def embeddings(self) -> Embeddings:
+    def embeddings(self) -> Embeddings[Tensor]:
         """What is ranked, with the weights as they are now; cosines where the loss is on cosines."""
         return ranked_embeddings(self.model, self.propagation, self.config)
 
@@ -244,7 +245,7 @@ def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
     )
 
 
-def ranked_embeddings(model: GraphModel, propagation: Propagation | None, config: TrainConfig) -> Embeddings:
+def ranked_embeddings(model: GraphModel, propagation: Propagation | None, config: TrainConfig) -> Embeddings[Tensor]:
     """The rows whose inner products rank the items: the model's own, or of length one after a loss on cosines."""
     found = model.embed(propagation)
-    return found.normalised() if config.objective.cosine else found
+    return unit_embeddings(found) if config.objective.cosine else found

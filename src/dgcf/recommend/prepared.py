@@ -1,0 +1,152 @@
+"""A snapshot with what is derived from it once for all requests, and the steps that requests share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dgcf.data.pairs import Pairs
+from dgcf.errors import ConfigError, DataError
+from dgcf.ids import RawId
+from dgcf.ranking.arrays import Indices, Side
+from dgcf.ranking.similarity import CosineSimilarity, Similarity
+from dgcf.ranking.topk import NUMPY, Backend, ItemIndex, TopK, top_k_among
+from dgcf.recommend.foldin import FoldIn
+from dgcf.recommend.lookup import Ids, Names, as_list
+from dgcf.recommend.snapshot import Snapshot
+from dgcf.recommend.table import Table
+from dgcf.recommend.users import Users, users_of
+
+
+class Prepared:
+    """A snapshot, ready to answer; everything below is computed on first use."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    @cached_property
+    def names(self) -> dict[Side, Names]:
+        return {"user": Names(self.snapshot.users), "item": Names(self.snapshot.items)}
+
+    @cached_property
+    def folding(self) -> FoldIn:
+        return FoldIn(self.snapshot)
+
+    @cached_property
+    def users(self) -> Users:
+        return users_of(self.snapshot, lambda: self.folding)
+
+    @cached_property
+    def index(self) -> ItemIndex[Any]:
+        return self.snapshot.ranking.index()
+
+    @cached_property
+    def item_cosines(self) -> CosineSimilarity:
+        """How alike the items' embeddings are; raises ``DataError`` for a model without."""
+        return CosineSimilarity(self.snapshot.item_rows)
+
+    @cached_property
+    def _similarities(self) -> dict[Side, Similarity]:
+        return {}
+
+    def similarity(self, side: Side) -> Similarity:
+        """Return how alike users or items are; raises ``DataError`` for a model that cannot tell."""
+        embeddings = self.snapshot.ranking.embeddings
+        if embeddings is not None and embeddings.dim == 1:
+            raise DataError(
+                f"model {self.snapshot.model} has one number for each {side} and cannot tell how similar two are; "
+                "train another, such as item-knn or dgcf."
+            )
+        if side not in self._similarities:
+            similarity = self.snapshot.ranking.similarity(side)
+            if similarity is None:
+                raise self.snapshot.no_embeddings()
+            self._similarities[side] = similarity
+        return self._similarities[side]
+
+    def find(self, side: Side, names: Ids) -> Indices:
+        """Return the indices of names, in their order."""
+        return np.array(self.names[side].find_all(as_list(names)), dtype=np.int64)
+
+    def distinct(self, side: Side, names: Ids) -> tuple[Indices, list[str]]:
+        """Return the indices of names, ascending and each once, and a note on each name that came twice."""
+        given = as_list(names)
+        if not given:
+            raise DataError(f"the list of {side}s is empty; give at least one {side}.")
+        index, counts = np.unique(self.find(side, given), return_counts=True)
+        title = self.snapshot.vocabulary(side).title_of
+        repeated = [title(number) for number in index[counts > 1].tolist()]
+        return index, [f"{name} was given more than once and counts once." for name in repeated]
+
+    def user_items(self, items: Ids, user: RawId | None) -> tuple[Indices, int | None, list[str]]:
+        """Return all items of a new user, or of a known one with new ``items``, ascending; the user's index; notes."""
+        index, notes = self.distinct("item", items)
+        if user is None:
+            return index, None, notes
+        known = self.names["user"].find(user)
+        return np.union1d(index, self.snapshot.train[known]), known, notes
+
+    def seen(self, users: Indices, exclude_seen: bool) -> Pairs:
+        """Return a row of items to hide for each user."""
+        seen = self.snapshot.seen
+        return seen.take(users) if exclude_seen else Pairs.empty(len(users), seen.n_items)
+
+    def rank(
+        self,
+        queries: Any,
+        hidden: Pairs,
+        k: int,
+        only: Ids | None = None,
+        exclude: Ids | None = None,
+        device: str | None = None,
+    ) -> tuple[TopK, list[str]]:
+        """Return the best items, or the best of ``only`` some, without the hidden and the excluded ones; and notes."""
+        k = require_k(k)
+        allowed = np.ones(self.snapshot.n_items, dtype=bool)
+        if only is not None:
+            allowed[:] = False
+            allowed[self.distinct("item", only)[0]] = True
+        if exclude is not None:
+            allowed[self.find("item", exclude)] = False
+        best, left = top_k_among(self.index, queries, hidden, k, allowed, backend_on(device))
+        return best, note_if_short(k, left)
+
+    def table(self, first: Mapping[str, Sequence[Any]], best: TopK, notes: Sequence[str], side: Side = "item") -> Table:
+        """Return one row per ranked item, or user, with the columns ``first``, which have a value per query."""
+        vocabulary = self.snapshot.vocabulary(side)
+        row, place = np.nonzero(best.item_idx >= 0)
+        index = best.item_idx[row, place].tolist()
+        columns: dict[str, Any] = {name: [values[n] for n in row.tolist()] for name, values in first.items()}
+        columns[side] = [vocabulary.id_of(number) for number in index]
+        columns["rank"] = (place + 1).tolist()
+        columns["score"] = best.scores[row, place].tolist()
+        if vocabulary.titles:
+            columns["title"] = [vocabulary.title_of(number) for number in index]
+        return Table(columns, notes)
+
+
+def backend_on(device: str | None) -> Backend:
+    """Return the NumPy backend if no device is named, else torch's on that device."""
+    if device is None:
+        return NUMPY
+    from dgcf.ranking.torch_backend import TorchBackend
+    from dgcf.train import pick_device
+
+    return TorchBackend(str(pick_device(device)))
+
+
+def require_k(k: int) -> int:
+    """Return k as an int, or raise ``ConfigError`` unless it is a whole number from 1 on."""
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise ConfigError(f"k is {k!r}; give a whole number from 1 on.")
+    return int(k)
+
+
+def note_if_short(k: int, left: int) -> list[str]:
+    """Return a note if fewer than k candidates are left for a query."""
+    if k <= left:
+        return []
+    return [f"{k} were asked for, but as few as {left} are left to recommend; the list is shorter."]

@@ -1,0 +1,179 @@
+"""Known and new users: from a user's items to the query that ranks for them, and to the parts of a score.
+
+One class for each rule by which a ranking represents users (``dgcf.ranking.user_rules``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from dgcf.data.pairs import Pairs
+from dgcf.ids import RawId
+from dgcf.ranking.arrays import Floats, Indices, Rows
+from dgcf.ranking.topk import Candidates, exact_scores, one_query
+from dgcf.ranking.user_rules import ConstantRow, ItemSums, LeastSquares
+from dgcf.ranking.weights import WeightMatrix
+from dgcf.recommend.explain import Explainer, Explanation, Part, parts_of
+from dgcf.recommend.foldin import FoldIn
+from dgcf.recommend.snapshot import Snapshot
+
+
+class Users(Protocol):
+    """How a model represents users, known or new."""
+
+    def query(self, items: Indices, user: int | None) -> Any:
+        """Return the query of a user with ``items``: a new one, or the known ``user`` with all items so far."""
+        ...
+
+    def explain(self, user: int, item: int) -> Explanation:
+        """Explain the score of a known user, as trained."""
+        ...
+
+    def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
+        """Explain the score that ``query`` gives."""
+        ...
+
+
+def users_of(snapshot: Snapshot, folding: Callable[[], FoldIn]) -> Users:
+    """Return the class for the ranking's rule; ``folding`` returns the graph's fold-in, or raises ``DataError``."""
+    match snapshot.ranking.user_rule:
+        case ItemSums(weights=weights):
+            return ItemSumUsers(snapshot, weights)
+        case LeastSquares() as rule:
+            return LeastSquaresUsers(snapshot, rule)
+        case ConstantRow():
+            return ConstantUsers(snapshot)
+        case _:
+            return GraphUsers(snapshot, folding)
+
+
+class GraphUsers:
+    """Nodes of the graph; a new one is computed as a layer would compute it."""
+
+    def __init__(self, snapshot: Snapshot, folding: Callable[[], FoldIn]) -> None:
+        self.snapshot, self.folding = snapshot, folding
+
+    @property
+    def _explainer(self) -> Explainer:
+        linear = self.snapshot.rule is not None and self.snapshot.layers is not None
+        return Explainer(self.snapshot, self.folding() if linear else None)
+
+    def query(self, items: Indices, user: int | None) -> Rows:
+        return self.folding().fold("user", items, user).ranked[None]
+
+    def explain(self, user: int, item: int) -> Explanation:
+        return self._explainer.known(user, item)
+
+    def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
+        return self._explainer.folded(self.folding().fold("user", items, user), item, _raw_id(self.snapshot, user))
+
+
+class ItemSumUsers:
+    """Users are their items: ``s(u, i) = Σ_j W[j, i]``, and each of these weights is a part of the score.
+
+    So a new user is as exact as a known one.
+    """
+
+    def __init__(self, snapshot: Snapshot, weights: WeightMatrix) -> None:
+        self.snapshot, self.weights = snapshot, weights
+
+    def query(self, items: Indices, user: int | None) -> Pairs:
+        return one_query(items, self.snapshot.n_items)
+
+    def explain(self, user: int, item: int) -> Explanation:
+        return self.explain_new(self.snapshot.train[user].astype(np.int64), item, user)
+
+    def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
+        score = float(self.weights.sum_rows(items)[item])
+        return _by_items(self.snapshot, user, item, score, items, self.weights.column(items, item))
+
+
+class LeastSquaresUsers:
+    """A user is the row that fits the user's items best, given the items' rows Y: iALS.
+
+    ``x = A⁻¹ α Σ_j y_j``, ``A = YᵀY + (α − 1) Σ_j y_j y_jᵀ + λ I`` over the user's items j; so ``⟨x, y_i⟩`` is a sum
+    over these items of ``α y_iᵀ A⁻¹ y_j`` (Hu, Koren and Volinsky, section 5).
+    """
+
+    def __init__(self, snapshot: Snapshot, rule: LeastSquares) -> None:
+        self.snapshot, self.rule = snapshot, rule
+
+    @cached_property
+    def _gram(self) -> Floats:
+        rows = self.snapshot.item_rows.astype(np.float64)
+        return np.asarray(rows.T @ rows)
+
+    def _solve(self, rows: Floats, right: Floats) -> Floats:
+        """Return ``A⁻¹ right`` of a user whose items have these rows."""
+        A = self._gram + (self.rule.confidence - 1.0) * rows.T @ rows
+        return np.asarray(np.linalg.solve(A + self.rule.regularization * np.eye(len(A)), right), dtype=np.float64)
+
+    def query(self, items: Indices, user: int | None) -> Rows:
+        rows = self.snapshot.item_rows[items].astype(np.float64)
+        return self._solve(rows, self.rule.confidence * rows.sum(0)).astype(np.float32)[None]
+
+    def explain(self, user: int, item: int) -> Explanation:
+        row = self.snapshot.user_rows[user : user + 1]
+        return self._explain(self.snapshot.train[user].astype(np.int64), item, user, row)
+
+    def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
+        return self._explain(items, item, user, self.query(items, user))
+
+    def _explain(self, items: Indices, item: int, user: int | None, query: Rows) -> Explanation:
+        rows = self.snapshot.item_rows[items].astype(np.float64)
+        target = self.snapshot.item_rows[item].astype(np.float64)
+        values = self.rule.confidence * rows @ self._solve(rows, target)
+        return _by_items(self.snapshot, user, item, _score(self.snapshot, query, item), items, values)
+
+
+class ConstantUsers:
+    """Every user has the same row, and so has a new one: popularity."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    def query(self, items: Indices, user: int | None) -> Rows:
+        return self.snapshot.user_rows[:1]
+
+    def explain(self, user: int, item: int) -> Explanation:
+        return self.explain_new(np.zeros(0, dtype=np.int64), item, user)
+
+    def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
+        snapshot = self.snapshot
+        score = _score(snapshot, snapshot.user_rows, item)
+        return Explanation(
+            user=_raw_id(snapshot, user),
+            item=snapshot.items.id_of(item),
+            title=snapshot.items.title_of(item),
+            score=score,
+            parts=(Part("user", None, "everybody", (score,), snapshot.n_users),),
+            taken_by=int(snapshot.train.item_degrees[item]),
+        )
+
+
+def _by_items(
+    snapshot: Snapshot, user: int | None, item: int, score: float, items: Indices, values: Floats
+) -> Explanation:
+    """Return the explanation of a score that is a sum over the user's items."""
+    return Explanation(
+        user=_raw_id(snapshot, user),
+        item=snapshot.items.id_of(item),
+        title=snapshot.items.title_of(item),
+        score=score,
+        parts=tuple(parts_of("item", items, values[:, None], snapshot.items)),
+        taken_by=0,
+    )
+
+
+def _score(snapshot: Snapshot, query: Rows, item: int) -> float:
+    """Return the exact score of an item for the first row of ``query``."""
+    pair = Candidates(np.zeros(1, dtype=np.int64), np.array([item]))
+    return float(exact_scores(query, snapshot.item_rows, pair)[0])
+
+
+def _raw_id(snapshot: Snapshot, user: int | None) -> RawId | None:
+    return None if user is None else snapshot.users.id_of(user)
