@@ -103,7 +103,7 @@ def test_filters_report_what_they_removed(dgcf: Any, tmp_path: Path) -> None:
         (["stats", "*.csv"], "not Parquet"),
         (["stats", ""], "empty"),
         (["nonsense"], "No such command"),
-        (["prepare", "good.csv", "--out"], "Option '--out' requires an argument; `dgcf data prepare --help` shows"),
+        (["prepare", "good.csv", "--out"], "Option '--out' requires an argument; see `dgcf data prepare --help`"),
         (["prepare", "good.csv", "--out", "x", "--ratings", "four"], "numbers separated by commas"),
         (["prepare", "good.csv", "--out", "x", "--split", "tmporal"], "did you mean 'temporal'"),
         (["prepare", "good.csv", "--out", "x", "--min-rating", "3"], "no rating column"),

@@ -66,9 +66,8 @@ def test_wrong_option_before_the_verb_is_an_object_too() -> None:
 
 def test_help_names_the_exit_codes() -> None:
     done = CliRunner().invoke(application(), ["--help"])
-    assert "Exit codes: 0 done; 1 the work failed; 2 the call was wrong; 130 interrupted" in " ".join(
-        done.stdout.split()
-    )
+    text = " ".join(done.stdout.split())
+    assert "Exit codes: 0 success; 1 failure; 2 incorrect usage; 130 interrupted" in text
 
 
 @pytest.mark.parametrize("k", ["1000", "1000000000", str(2**63), str(2**80)])
