@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
+from dgcf.data import Pairs
 from dgcf.errors import DataError
 from dgcf.graph import adjacency, interaction_matrix
 from tests.graph.conftest import dense_adjacency, interactions
@@ -47,3 +48,15 @@ def test_input_matrix_is_not_modified() -> None:
 def test_invalid_interactions_are_refused(R: object, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         interaction_matrix(R)
+
+
+@given(interactions())
+def test_pairs_and_their_matrix_give_the_same_interactions(R: csr_array) -> None:
+    pairs = Pairs.from_indices(*R.nonzero(), *R.shape)
+    from_pairs, from_matrix = interaction_matrix(pairs), interaction_matrix(pairs.to_scipy())
+    for name in ("data", "indices", "indptr"):
+        one, other = getattr(from_pairs, name), getattr(from_matrix, name)
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+    with pytest.raises(DataError, match="holds no interaction"):
+        interaction_matrix(Pairs.empty(2, 3))

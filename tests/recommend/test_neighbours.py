@@ -31,7 +31,7 @@ SPECS = [
 @given(graphs(), st.sampled_from(SPECS))
 def test_a_known_nodes_row_is_that_of_the_operator(dataset: Dataset, spec: PropagationSpec) -> None:
     train = dataset.train
-    operator = build_propagation(train.to_scipy(), spec)
+    operator = build_propagation(train, spec)
     rule = _rule(operator)
     assert rule is not None
     neighbours, M = Neighbours(train, rule), operator.matrix().toarray()
@@ -50,7 +50,7 @@ def test_a_known_nodes_row_is_that_of_the_operator(dataset: Dataset, spec: Propa
 def test_a_new_node_sees_the_graph_and_is_not_seen() -> None:
     """Its own degree counts its neighbours; theirs are those of training, without the new one."""
     dataset = random_dataset(6, 7, seed=3, density=0.9)
-    operator = build_propagation(dataset.train.to_scipy(), PropagationSpec(epsilon=0.0))
+    operator = build_propagation(dataset.train, PropagationSpec(epsilon=0.0))
     rule = _rule(operator)
     assert rule is not None
     R = np.asarray(dataset.train.to_scipy().todense(), dtype=float)
@@ -70,7 +70,7 @@ def test_an_item_that_nobody_had_sends_nothing() -> None:
     empty = np.flatnonzero(dataset.train.item_degrees == 0)
     full = np.flatnonzero(dataset.train.item_degrees > 0)
     assert len(empty)
-    rule = _rule(build_propagation(dataset.train.to_scipy()))
+    rule = _rule(build_propagation(dataset.train))
     assert rule is not None
     neighbours = Neighbours(dataset.train, rule)
     with_it, without = neighbours.row("user", np.sort(np.append(full[:2], empty[0]))), neighbours.row("user", full[:2])

@@ -106,7 +106,7 @@ def trainer(device: str, epochs: int = 2, model: str = "dgcf", seed: int = 1, **
     dataset, found = planted(), entry(model)
     config = replace(found.config, **({"message_dropout": 0.2} if "message_dropout" in found.keys else {}))
     spec = config.spec()
-    propagation = None if spec is None else build_propagation(dataset.train.to_scipy(), spec).to(device=device)
+    propagation = None if spec is None else build_propagation(dataset.train, spec).to(device=device)
     how = TrainConfig(**{"batch_size": 500, "l2": 1e-2, "epochs": epochs, **settings})
     built = found.build(dataset.n_users, dataset.n_items, config, seed)
     return Trainer(built, propagation, dataset.train, how, seed=seed, device=device)

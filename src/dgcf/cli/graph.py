@@ -54,7 +54,7 @@ def show_graph(
     threshold = epsilon_of(epsilon)
     dataset = read_dataset(data)
     with progress("building the cross-hop graph") as update:
-        report = graph_report(dataset.train.to_scipy(), threshold, histogram=histogram, progress=update)
+        report = graph_report(dataset.train, threshold, histogram=histogram, progress=update)
     if plot is not None:
         from dgcf.graph.theory.plots import draw_histogram
 

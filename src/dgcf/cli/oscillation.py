@@ -36,7 +36,7 @@ def show_oscillation(
     threshold = epsilon_of(epsilon)
     dataset = read_dataset(data)
     with progress("walking") as update:
-        report = oscillation(dataset.train.to_scipy(), threshold, steps=steps, progress=update)
+        report = oscillation(dataset.train, threshold, steps=steps, progress=update)
     if plot is not None:
         from dgcf.graph.theory.plots import draw_gaps
 

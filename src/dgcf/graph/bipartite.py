@@ -7,15 +7,28 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from dgcf.data.pairs import Pairs
 from dgcf.errors import DataError
 
 
-def interaction_matrix(R: Any) -> csr_array:
-    """Return R in binary form with sorted indices: ``R[u, i] = 1`` if user u has item i, shape (n_users, n_items).
+def interaction_matrix(interactions: Any) -> csr_array:
+    """Return R, binary with sorted indices: ``R[u, i] = 1`` if user u has item i, shape (n_users, n_items).
 
-    The paper's R is binary, so a repeated pair counts once and any positive weight counts as one. A stored zero is no
-    interaction. Negative, NaN and infinite values raise ``DataError``.
+    ``interactions``: ``Pairs``, which need no checks, or a SciPy sparse matrix. The paper's R is binary, so a repeated
+    pair counts once and any positive weight counts as one. A stored zero is no interaction. Negative, NaN and infinite
+    values raise ``DataError``.
     """
+    is_binary = isinstance(interactions, Pairs)
+    R = csr_array(interactions.to_scipy(), dtype=np.float64) if is_binary else _binary(interactions)
+    if R.nnz == 0:
+        raise DataError(
+            f"the {R.shape[0]} × {R.shape[1]} interaction matrix holds no interaction; "
+            "give at least one (user, item) pair."
+        )
+    return R
+
+
+def _binary(R: Any) -> csr_array:
     if not issparse(R) or R.ndim != 2:
         raise DataError(
             f"the interactions are a {type(R).__name__}, expected a two-dimensional SciPy sparse matrix; "
@@ -25,11 +38,6 @@ def interaction_matrix(R: Any) -> csr_array:
     _require_valid_values(matrix.data)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
-    if matrix.nnz == 0:
-        raise DataError(
-            f"the {matrix.shape[0]} × {matrix.shape[1]} interaction matrix holds no interaction; "
-            "give at least one (user, item) pair."
-        )
     matrix.data = np.ones(matrix.nnz)
     return matrix
 

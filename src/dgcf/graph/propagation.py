@@ -164,10 +164,10 @@ class Propagation:
             raise ConfigError(f"rows run from {rows.min()} to {rows.max()}, expected 0 to {self.n_nodes - 1}.")
 
 
-def build_propagation(R: Any, spec: PropagationSpec | None = None) -> Propagation:
-    """Return the float32 operator of ``spec`` (the paper's by default) on the interactions R, (n_users, n_items)."""
+def build_propagation(interactions: Any, spec: PropagationSpec | None = None) -> Propagation:
+    """Return the float32 operator of ``spec`` (the paper's by default) on interactions, as ``interaction_matrix``."""
     spec = PropagationSpec() if spec is None else spec
-    R = interaction_matrix(R)
+    R = interaction_matrix(interactions)
     A = adjacency(R)
     cross: CrossHop | None = None
     operator: LinearMap

@@ -57,7 +57,7 @@ def build(
         return model, None
     if spec is None:
         return model.to(device), None
-    return model.to(device), build_propagation(dataset.train.to_scipy(), spec).to(device=device)
+    return model.to(device), build_propagation(dataset.train, spec).to(device=device)
 
 
 def train(

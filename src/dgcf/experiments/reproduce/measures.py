@@ -122,7 +122,7 @@ def pattern(finished: Finished) -> dict[str, Any]:
     trained, dataset = finished.trained, finished.dataset
     spec = trained.recipe.model.spec()
     assert spec is not None, "a model with gates propagates"
-    R = interaction_matrix(dataset.train.to_scipy())
+    R = interaction_matrix(dataset.train)
     matrix = csr_array(laplacian(adjacency(R)) + cross_hop(R, spec.epsilon).matrix)
     half = PATCH // 2
     users = np.argsort(-dataset.train.user_degrees, kind="stable")[:half]

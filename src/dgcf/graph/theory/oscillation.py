@@ -144,22 +144,22 @@ class OscillationReport:
 
 
 def oscillation(
-    R: object,
+    interactions: object,
     epsilon: Epsilon = "auto",
     *,
     steps: int = 40,
     max_steps: int | None = None,
     progress: Progress = silent,
 ) -> OscillationReport:
-    """Report on walks on L, L + I, A + I, L + Lc and L + Lc + I over the largest component of R, in float64.
+    """Report on walks on L, L + I, A + I, L + Lc and L + Lc + I over the largest component, in float64.
 
     ``steps`` gaps are recorded for each; the walk then continues until it settles, or for ``max_steps``.
     """
-    interactions = interaction_matrix(R)
-    n_users = interactions.shape[0]
-    A = adjacency(interactions)
+    R = interaction_matrix(interactions)
+    n_users = R.shape[0]
+    A = adjacency(R)
     parts = 1 + len(PAPER_CLAIMS)
-    cross = cross_hop(interactions, epsilon, progress=lambda done, total: progress(done / (total or 1), parts))
+    cross = cross_hop(R, epsilon, progress=lambda done, total: progress(done / (total or 1), parts))
     labels = connected_components(A, directed=False)[1]
     components, order, isolated = _components(A, cross, labels, n_users)
     nodes = np.flatnonzero(labels == order[0])

@@ -92,17 +92,17 @@ class GraphReport:
 
 
 def graph_report(
-    R: object, epsilon: Epsilon = "auto", *, histogram: bool = True, progress: Progress = silent
+    interactions: object, epsilon: Epsilon = "auto", *, histogram: bool = True, progress: Progress = silent
 ) -> GraphReport:
     """Build and time the filtered cross-hop matrix; count the values of the unfiltered one in a second pass."""
     passes = 2 if histogram else 1
     began = time.perf_counter()
-    interactions = interaction_matrix(R)
-    sides = _counted_sides(interactions) if histogram else []
-    cross = cross_hop(interactions, epsilon, progress=lambda done, total: progress(done / (total or 1), passes))
+    R = interaction_matrix(interactions)
+    sides = _counted_sides(R) if histogram else []
+    cross = cross_hop(R, epsilon, progress=lambda done, total: progress(done / (total or 1), passes))
     seconds = time.perf_counter() - began
     spread = _histogram(sides, lambda done, total: progress(1 + done / (total or 1), passes)) if histogram else None
-    n_users, n_items = interactions.shape
+    n_users, n_items = R.shape
     return GraphReport(n_users, n_items, cross, seconds, spread)
 
 

@@ -36,14 +36,14 @@ def statistics_of(cell: Cell, dataset: Dataset) -> dict[str, Any]:
 
 def edges_of(cell: Cell, dataset: Dataset) -> dict[str, Any]:
     """How many cross-hop edges ε leaves beside the direct ones."""
-    cross = cross_hop(interaction_matrix(dataset.train.to_scipy()), cell.varied["epsilon"])
+    cross = cross_hop(interaction_matrix(dataset.train), cell.varied["epsilon"])
     ratio = cross.ratio if cross.edges else None
     return {"direct_edges": cross.direct_edges, "cross_edges": cross.edges, "ratio": ratio}
 
 
 def walks_of(cell: Cell, dataset: Dataset) -> dict[str, Any]:
     """The paper's four statements in numbers: walks on every matrix, their limits, gaps and bounds."""
-    report = oscillation(dataset.train.to_scipy(), steps=STEPS)
+    report = oscillation(dataset.train, steps=STEPS)
     return {
         "epsilon": report.epsilon,
         "components": len(report.components),
