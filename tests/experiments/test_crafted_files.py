@@ -16,7 +16,7 @@ from dgcf.config import SETTINGS_BYTES, parse_settings, read_toml
 from dgcf.data.synthetic import planted
 from dgcf.errors import ArtifactError, ConfigError, DataError, DgcfError
 from dgcf.experiments.compare import Request, plan_models
-from dgcf.experiments.reproduce.report.render import Page, views
+from dgcf.experiments.reproduce.report.pages import Page, views
 from dgcf.experiments.reproduce.results import Store
 from dgcf.train import resolve
 from tests.experiments.reproducing import Place, place

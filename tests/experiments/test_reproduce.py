@@ -21,8 +21,9 @@ from dgcf.data import load
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.experiments.reproduce import IDS
 from dgcf.experiments.reproduce.__main__ import main
-from dgcf.experiments.reproduce.cells import computed as computing
-from dgcf.experiments.reproduce.datasets import Source, carved, obtain, ordered, resplit
+from dgcf.experiments.reproduce.cells.comparison import paired
+from dgcf.experiments.reproduce.cells.computed import TIMED_EPOCHS
+from dgcf.experiments.reproduce.datasets import Source, carve_validation, load_dataset, resplit, restore_order
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.results import Store
 from dgcf.experiments.reproduce.runner import Runner
@@ -60,11 +61,11 @@ def test_a_cell_says_everything_and_is_what_training_gives(small: Place) -> None
     (key,) = tally.done
     assert key.endswith("layers=2:seed=1")
     (line,) = small.lines("first")
-    (cell,) = small.book.experiment("first").wanted("layers=2:seed=1")
+    (cell,) = small.book.experiment("first").matching("layers=2:seed=1")
     assert (line["key"], line["fingerprint"], line["seed"]) == (key, cell.fingerprint, 1)
     assert cell.recipe is not None
     assert line["settings"] == cell.recipe.settings()
-    dataset = obtain(cell.source, 0, small.root / "data")
+    dataset = load_dataset(cell.source, 0, small.root / "data")
     trained = train(dataset, cell.recipe, seed=1, device="cpu", validate=lambda _: {"recall@20": 0.0, "ndcg@20": 0.0})
     assert line["data"]["fingerprint"] == dataset.fingerprint
     assert line["epochs"] == trained.epochs == 4
@@ -132,10 +133,10 @@ def test_other_settings_or_other_data_make_another_cell(small: Place) -> None:
 
 
 def test_a_setting_at_its_default_does_not_change_a_fingerprint(small: Place) -> None:
-    (cell,) = small.book.experiment("first").wanted("layers=1:seed=0")
+    (cell,) = small.book.experiment("first").matching("layers=1:seed=0")
     text = (small.root / "recipes" / "reproduce" / "first.toml").read_text()
     small.write("first", text.replace("dim = 8", "dim = 8, temperature = 0.2"))
-    (same,) = small.book.experiment("first").wanted("layers=1:*seed=0")
+    (same,) = small.book.experiment("first").matching("layers=1:*seed=0")
     assert cell.fingerprint == same.fingerprint
 
 
@@ -224,7 +225,7 @@ def test_a_broken_line_in_the_middle_is_named(small: Place) -> None:
 
 
 def test_what_cannot_be_read_or_written_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=r"cannot write /dev/full/first.*; see that you may write there, then go on"):
+    with pytest.raises(DataError, match=r"cannot write /dev/full/first.*; see that you may write there, then run it"):
         Store(Path("/dev/full")).append("first", {"key": "a"})
     (tmp_path / "first.jsonl").mkdir()
     with pytest.raises(
@@ -253,17 +254,17 @@ def test_another_order_than_the_recipe_says_is_refused(tmp_path: Path) -> None:
     dataset = dataset_in_order(load("planted"))
     source = Source("small", "Small", "planted", "small", 1, (dataset.fingerprint,), order=dataset.order or "")
     dataset.save(tmp_path / "small")
-    assert obtain(source, 0, tmp_path).order == dataset.order
+    assert load_dataset(source, 0, tmp_path).order == dataset.order
     for other in (dataset_in_order(load("planted"), seed=1), load("planted")):
         other.save(tmp_path / "small", overwrite=True)
         with pytest.raises(DataError, match="it is in another order; prepare it again with"):
-            obtain(source, 0, tmp_path)
+            load_dataset(source, 0, tmp_path)
 
 
 def test_a_recipe_with_a_wrong_fingerprint_is_to_be_corrected() -> None:
     source = Recipes.read(PROJECT / "recipes").sources["ml-100k-779"]
     with pytest.raises(DataError, match="it is other data; correct the recipe"):
-        obtain(replace(source, fingerprints=source.fingerprints[::-1]), 0)
+        load_dataset(replace(source, fingerprints=source.fingerprints[::-1]), 0)
 
 
 def test_data_that_is_not_there_is_one_sentence(small: Place) -> None:
@@ -301,7 +302,7 @@ def test_training_needs_nothing_but_numpy_scipy_torch_and_safetensors(small: Pla
         (("first", "--only", "layers=9"), "first has no cell 'layers=9'"),
         (("first", "--seeds", "0"), "seeds is 0, expected a whole number from 1 on"),
         (("first", "--only", "^"), "only is '^', which is every cell; give part of a name, or leave it out"),
-        (("first", "--seeds", "9"), "seeds is 9, and first has 2 at most; ask for fewer, or write seeds = 9 into"),
+        (("first", "--seeds", "9"), "seeds is 9, and first has 2 at most; request fewer, or write seeds = 9 into"),
         (("first", "--device", "tpu"), "device 'tpu' cannot be used here"),
         (
             ("all", "--only", "nothing"),
@@ -433,14 +434,14 @@ def test_every_experiment_of_the_paper_has_a_recipe() -> None:
 @pytest.mark.data("lightgcn/gowalla")
 @pytest.mark.data("deoscirec/gowalla")
 def test_lightgcns_split_is_validated_on_what_stands_before_its_test() -> None:
-    found = obtain(Recipes.read(PROJECT / "recipes").sources["lightgcn-gowalla"], 0)
+    found = load_dataset(Recipes.read(PROJECT / "recipes").sources["lightgcn-gowalla"], 0)
     assert (len(found.train), len(found.validation), len(found.test)) == (718_459, 91_669, 217_242)
 
 
 @pytest.mark.data("movielens/ml-100k")
 def test_the_779_users_are_split_anew_by_every_seed() -> None:
     source = Recipes.read(PROJECT / "recipes").sources["ml-100k-779"]
-    found = [obtain(source, seed) for seed in range(5)]
+    found = [load_dataset(source, seed) for seed in range(5)]
     assert {(one.n_users, one.n_items) for one in found} == {(779, 1169)}
     assert len({one.fingerprint for one in found}) == 5
     assert len({one.pairs_fingerprint for one in found}) == 1
@@ -451,20 +452,20 @@ def test_the_779_users_are_split_anew_by_every_seed() -> None:
 def test_a_carved_validation_part_comes_out_of_train_alone() -> None:
     whole = load("planted")
     here, there = resplit(whole, 3), resplit(whole, 4)
-    found = carved(here, there)
+    found = carve_validation(here, there)
     assert found.test == here.test
     assert found.train.union(found.validation) == here.train
     assert set(found.validation.keys()) == set(here.train.keys()) & set(there.validation.keys())
     assert 0 < len(found.validation) == len(here.train) - len(found.train)
-    with pytest.raises(DataError, match="have not the same users and items"):
-        carved(here, load("checkerboard"))
+    with pytest.raises(DataError, match="differ in users or items"):
+        carve_validation(here, load("checkerboard"))
 
 
 def test_an_order_comes_from_a_dataset_with_the_same_pairs() -> None:
     whole = dataset_in_order(load("planted"))
     here = resplit(whole, 3)
     assert here.order is None
-    found = ordered(here, whole)
+    found = restore_order(here, whole)
     assert found.fingerprint == here.fingerprint
     assert found.train.union(found.validation, found.test).place is not None
     known = whole.train.union(whole.validation, whole.test)
@@ -473,19 +474,19 @@ def test_an_order_comes_from_a_dataset_with_the_same_pairs() -> None:
         assert part.place is not None
         assert known.place is not None
         assert np.array_equal(part.place, known.place[at])
-    cut = carved(found, resplit(whole, 4))
+    cut = carve_validation(found, resplit(whole, 4))
     assert cut.train.union(cut.validation).count_later().tolist() == found.train.count_later().tolist()
-    with pytest.raises(DataError, match="knows no order of its pairs; name another dataset as order_of"):
-        ordered(whole, here)
+    with pytest.raises(DataError, match="has no order of its pairs; name another dataset as order_of"):
+        restore_order(whole, here)
     with pytest.raises(DataError, match="name another dataset as order_of"):
-        ordered(here, load("checkerboard"))
+        restore_order(here, load("checkerboard"))
 
 
 @pytest.mark.data("lightgcn/gowalla")
 @pytest.mark.data("deoscirec/gowalla")
 def test_lightgcns_split_is_in_the_order_of_the_authors_files() -> None:
     sources = Recipes.read(PROJECT / "recipes").sources
-    with_order, without = obtain(sources["lightgcn-gowalla-ordered-whole"], 0), load("lightgcn/gowalla")
+    with_order, without = load_dataset(sources["lightgcn-gowalla-ordered-whole"], 0), load("lightgcn/gowalla")
     assert with_order.fingerprint == without.fingerprint
     assert without.order is None
     train, test = with_order.train, with_order.test
@@ -570,7 +571,7 @@ def test_users_are_compared_in_pairs(small: Place) -> None:
     small.write("fourth", text.replace("dim = 8", "dim = 4"))  # what it compares is another training now
     assert small.runner.run("fourth", only="comparison").known == []
     assert 0 < found["p_permutation"] <= 1
-    assert computing.paired(np.ones((2, 9)), np.ones((2, 9)))["p_permutation"] == 1
+    assert paired(np.ones((2, 9)), np.ones((2, 9)))["p_permutation"] == 1
 
 
 def test_what_is_computed_is_what_the_graph_room_says(small: Place) -> None:
@@ -581,11 +582,11 @@ def test_what_is_computed_is_what_the_graph_room_says(small: Place) -> None:
     tally = small.runner.run("fourth")
     assert tally.missing == {}
     none, some, walked, epochs = (line["computed"] for line in small.lines("fourth"))
-    R = obtain(small.book.sources["small"], 0, small.root / "data").train.to_scipy()
+    R = load_dataset(small.book.sources["small"], 0, small.root / "data").train.to_scipy()
     assert (none["cross_edges"], none["ratio"]) == (0, None)
     assert some["cross_edges"] == cross_hop(interaction_matrix(R), 0.02).edges > 0
     assert walked["walks"]["L"]["gap_limit"] == pytest.approx(oscillation(R).walks["L"].gap_limit)
-    assert epochs["epochs_timed"] == computing.TIMED_EPOCHS - 1
+    assert epochs["epochs_timed"] == TIMED_EPOCHS - 1
     assert epochs["seconds_per_epoch"] > 0
 
 

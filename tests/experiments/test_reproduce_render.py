@@ -17,11 +17,21 @@ from matplotlib.figure import Figure
 from dgcf.config import read_toml
 from dgcf.errors import DataError
 from dgcf.experiments.reproduce import IDS
+from dgcf.experiments.reproduce.cells import Cell
 from dgcf.experiments.reproduce.measures import BINS, METRICS, PATCH
-from dgcf.experiments.reproduce.recipe import Cell, Recipes
-from dgcf.experiments.reproduce.report.pages import REPORT, report_blocks, write
+from dgcf.experiments.reproduce.recipe import Recipes
+from dgcf.experiments.reproduce.report.pages import (
+    REPORT,
+    SECTIONS,
+    Page,
+    fill,
+    missing_notes,
+    recorded_note,
+    report_blocks,
+    views,
+    write,
+)
 from dgcf.experiments.reproduce.report.readme import readme_block
-from dgcf.experiments.reproduce.report.render import CHAPTERS, Page, fill, missing_notes, recorded_note, views
 from dgcf.experiments.reproduce.report.view import View
 from dgcf.experiments.reproduce.results import Store
 from tests.conftest import PROJECT
@@ -115,7 +125,7 @@ def markdown(view: View) -> str:
 
 
 def test_every_experiment_can_be_drawn() -> None:
-    assert tuple(CHAPTERS) == IDS
+    assert tuple(SECTIONS) == IDS
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -191,7 +201,7 @@ def test_tuned_cells_more_than_a_hundredth_below_the_papers_are_named(book: Reci
     (view,) = views(book, full, "table1")
 
     def note(recall: float, ndcg: float) -> str:
-        found = [view.spread(metric, data="ml-1m", model="lightgcn", settings="tuned") for metric in METRICS]
+        found = [view.mean(metric, data="ml-1m", model="lightgcn", settings="tuned") for metric in METRICS]
         printed = [one.mean * share for one, share in zip(found, (recall, ndcg), strict=True) if one is not None]
         seen = replace(view, paper={"table1": {"ml-1m": {"lightgcn": printed}}})
         return next(line for line in markdown(seen).splitlines() if "below what is printed" in line)
@@ -212,7 +222,7 @@ def test_a_missing_cell_is_named_and_its_mean_is_of_the_rest(book: Recipes, full
     assert list(view.missing) == [lost]
     text = markdown(view)
     assert f"Missing: 1 of {len(lines)} cells: {lost}." in text
-    spread = view.spread("recall@20", model="dgcf", layers=3)
+    spread = view.mean("recall@20", model="dgcf", layers=3)
     assert spread is not None
     assert spread.mean == pytest.approx(0.31 + 3e-4 + 0.0015)
 
@@ -281,7 +291,7 @@ def test_no_error_bar_is_cut_off(book: Recipes, full: Store, tmp_path: Path, dev
         spread.append("epsilon", {**line, "test": dict.fromkeys(line["test"], test)})
     figure = Figure()
     (view,) = views(book, spread, "epsilon")
-    chapter = Page(view).chapter
+    chapter = Page(view).section
     assert chapter.draw is not None
     chapter.draw(figure)
     for axes in figure.axes:
@@ -328,7 +338,7 @@ def test_nothing_is_written_where_one_page_cannot_be_made(tmp_path: Path) -> Non
     report = tmp_path / REPORT
     report.parent.mkdir()
     report.write_text("<!-- generated: mine -->\n")
-    with pytest.raises(DataError, match="mend them by hand"):
+    with pytest.raises(DataError, match="write both marks once"):
         write(made.book, made.store, "mine", tmp_path)
     assert [path.name for path in report.parent.iterdir()] == [report.name]
 
@@ -388,7 +398,7 @@ def test_only_what_is_between_the_marks_is_replaced() -> None:
     once = fill(page, {"a": "new\n"}, "a page")
     assert once == page.replace("old", "new")
     assert fill(once, {"a": "new"}, "a page") == once
-    with pytest.raises(DataError, match="a page does not have one mark that opens and one that ends a"):
+    with pytest.raises(DataError, match="a page does not open and end a with one mark each"):
         fill(page.replace("<!-- end: a -->", ""), {"a": "new"}, "a page")
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+from dgcf.experiments.progress import Progress
+from dgcf.experiments.reproduce.cells import Cell
 from dgcf.experiments.reproduce.machine import estimate
-from dgcf.experiments.reproduce.recipe import Cell
 from dgcf.experiments.reproduce.results import CLAIMS
-from dgcf.experiments.reproduce.runner import Watcher
 from tests.experiments.reproducing import QUICK, Place, place, trial_grid
 
 GRID = f"""
@@ -78,10 +78,10 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
 
 
 def cells(made: Place, only: str, name: str = "many") -> list[Cell]:
-    return made.book.experiment(name).wanted(only)
+    return made.book.experiment(name).matching(only)
 
 
-class Until(Watcher):
+class Until(Progress):
     """Sets an event at the first note that has some words in it."""
 
     def __init__(self, words: str) -> None:
@@ -157,7 +157,7 @@ def test_what_another_has_is_passed_over_and_waited_for(tmp_path: Path) -> None:
     keys = [one.key for one in made.book.experiment("many").cells]
     watcher = Until("waiting for them")
     found: list[Any] = []
-    worker = threading.Thread(target=lambda: found.append(made.runner.run("many", watcher=watcher)))
+    worker = threading.Thread(target=lambda: found.append(made.runner.run("many", progress=watcher)))
     with made.store.claim(cells(made, "dgcf:*seed=0")) as got:
         assert got
         worker.start()
@@ -177,7 +177,7 @@ def test_what_another_has_is_passed_over_and_waited_for(tmp_path: Path) -> None:
 def test_what_is_decided_is_trained_while_other_trials_are_still_tried(tmp_path: Path) -> None:
     made = place(tmp_path, tuning=TRIED, table1=TUNED)
     watcher = Until("waiting for them")
-    worker = threading.Thread(target=lambda: made.runner.run("all", watcher=watcher))
+    worker = threading.Thread(target=lambda: made.runner.run("all", progress=watcher))
     with made.store.claim(cells(made, "lightgcn", "tuning")):
         worker.start()
         assert watcher.event.wait(60)
@@ -213,7 +213,7 @@ def test_what_would_end_too_late_is_passed_over_for_what_is_shorter(tmp_path: Pa
 
 def test_the_estimate_is_of_what_is_most_alike(tmp_path: Path) -> None:
     made = place(tmp_path, many=MANY)
-    cells = made.book.experiment("many").wanted("lightgcn:paper:*seed")
+    cells = made.book.experiment("many").matching("lightgcn:paper:*seed")
     here = {"device": "cpu", "cpu": "this"}
 
     def line(seconds: float, **other: Any) -> dict[str, Any]:
@@ -238,10 +238,10 @@ def test_the_estimate_is_of_what_is_most_alike(tmp_path: Path) -> None:
 
 
 def test_memory_that_others_may_have_taken_spends_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> Iterator[Any]:
+    def full(*_: Any, **__: Any) -> Iterator[Any]:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr("dgcf.experiments.reproduce.execute.train_seeds", full)
+    monkeypatch.setattr("dgcf.experiments.reproduce.cells.training.train_seeds", full)
     made = place(tmp_path, tuning=TRIED)
     with made.store.claim(cells(made, "lightgcn", "tuning")):
         tally = made.runner.run("tuning", only="bpr-mf")

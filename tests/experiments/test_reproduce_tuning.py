@@ -20,11 +20,12 @@ from dgcf.data import load
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
+from dgcf.experiments.progress import Progress
 from dgcf.experiments.reproduce.recipe import Recipes
-from dgcf.experiments.reproduce.report.render import Page, views
+from dgcf.experiments.reproduce.report.pages import Page, views
 from dgcf.experiments.reproduce.results import Store
-from dgcf.experiments.reproduce.runner import CellFilter, Watcher
-from dgcf.experiments.reproduce.select import decisions, settle
+from dgcf.experiments.reproduce.runner import CellFilter
+from dgcf.experiments.reproduce.select import decisions, write_decisions
 from dgcf.train import Recipe, resolve
 from tests.conftest import PROJECT
 from tests.experiments.reproducing import QUICK, Place, place, trial_grid
@@ -48,7 +49,7 @@ settings = ["tuned"]
 """
 
 
-class Notes(Watcher):
+class Notes(Progress):
     def __init__(self) -> None:
         self.told: list[str] = []
 
@@ -192,7 +193,7 @@ def test_nothing_is_tried_twice_and_a_lost_file_comes_back(small: Place) -> None
     text = lost.read_text()
     lost.unlink()
     notes = Notes()
-    assert small.runner.run("tuning", watcher=notes).done == []
+    assert small.runner.run("tuning", progress=notes).done == []
     assert notes.told == [f"{lost} is written."]
     assert lost.read_text() == text
     kept = small.root / "recipes" / "small" / "lightgcn.toml"
@@ -231,7 +232,7 @@ def test_what_cannot_be_trained_is_spent_and_never_wins(tmp_path: Path) -> None:
     made.write("tuning", text.replace(", { layers = 1 }", ""))
     (tmp_path / "recipes" / "small" / "dgcf-chp.toml").unlink()
     notes = Notes()
-    made.runner.run("tuning", watcher=notes)
+    made.runner.run("tuning", progress=notes)
     (sentence,) = notes.told
     assert sentence.startswith("no candidate for small/dgcf-chp.toml could be trained")
     assert not (tmp_path / "recipes" / "small" / "dgcf-chp.toml").exists()
@@ -354,7 +355,7 @@ def test_the_recipes_are_what_the_recorded_trials_decide(tmp_path: Path) -> None
     book, store = Recipes.read(PROJECT / "recipes"), Store(PROJECT / "results")
     trials, index = book.experiment("tuning").trials, store.index(["tuning"])
     decided = [one for one in decisions(trials, index) if one.winner]
-    for path in settle(replace(book, recipes=tmp_path), trials, index, lambda _: None):
+    for path in write_decisions(replace(book, folder=tmp_path), trials, index, lambda _: None):
         committed = PROJECT / "recipes" / path.relative_to(tmp_path)
         assert path.read_text().splitlines()[:2] == committed.read_text().splitlines()[:2]
         found, kept = read_toml(path), read_toml(committed)

@@ -16,7 +16,7 @@ from dgcf.experiments.reproduce import IDS
 if TYPE_CHECKING:
     from dgcf.experiments.reproduce.recipe import Recipes
     from dgcf.experiments.reproduce.results import Store
-    from dgcf.experiments.reproduce.runner import CellFilter, Tally, Watcher
+    from dgcf.experiments.reproduce.runner import CellFilter, Tally
 
 LISTED = 20
 """How many missing cells are named on the screen before the rest is counted."""
@@ -58,8 +58,8 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper: train what is not recorded yet, or draw what is.
 
-    A cell is one training (dataset, model, settings, seed) or one computed thing; recipes in `recipes/reproduce` notify
-    which there are. What is finished is appended to `results/ID.jsonl` and never trained again, so the work can be
+    A cell is one training (dataset, model, settings, seed) or one computed thing; recipes in `recipes/reproduce` define
+    them. What is finished is appended to `results/ID.jsonl` and never trained again, so the work can be
     stopped by Ctrl-C at any time and goes on with the same command, here or on another machine. Several processes can
     share the work: each trains cells that no other has taken, and takes over those of a killed one. The exit code is 1
     while cells are missing.
@@ -77,13 +77,13 @@ def reproduce(
     _refuse_together(render, {"--seeds": seeds, "--only": only, "--prepare": prepare})
     if data_home is not None:
         _look_for_data_in(data_home)
-    book, store = Recipes.read(project / "recipes", "name that with --project"), Store(project / "results")
+    recipes, store = Recipes.read(project / "recipes", "name that with --project"), Store(project / "results")
     if prepare is not None:
-        _prepare(book, CellFilter(experiment, only, seeds), prepare, as_json)
+        _prepare(recipes, CellFilter(experiment, only, seeds), prepare, as_json)
     elif render:
-        _render(book, store, experiment, project, as_json)
+        _render(recipes, store, experiment, project, as_json)
     else:
-        _run(book, store, experiment, device, seeds, only, as_json)
+        _run(recipes, store, experiment, device, seeds, only, as_json)
 
 
 def _refuse_together(render: bool, others: Mapping[str, Any]) -> None:
@@ -100,34 +100,28 @@ def _look_for_data_in(folder: Path) -> None:
     os.environ["DGCF_DATA_HOME"] = str(folder)
 
 
-def _prepare(book: Recipes, asked: CellFilter, folder: Path, as_json: bool) -> None:
+def _prepare(recipes: Recipes, selection: CellFilter, folder: Path, as_json: bool) -> None:
     from dgcf.experiments.reproduce.runner import prepare
 
-    written = [str(path) for path in prepare(book, asked, folder, notify)]
-    emit({"prepared": written}, as_json, lambda: None)
+    emit(prepare(recipes, selection, folder, notify), as_json, lambda: None)
 
 
 def _run(
-    book: Recipes, store: Store, experiment: str, device: str, seeds: int | None, only: str | None, as_json: bool
+    recipes: Recipes, store: Store, experiment: str, device: str, seeds: int | None, only: str | None, as_json: bool
 ) -> None:
+    from dgcf.cli.views.progress import progress_of
     from dgcf.experiments.reproduce.runner import Runner
 
     try:
-        tally = Runner(book, store, device=device).run(experiment, seeds=seeds, only=only, watcher=_watcher())
+        runner = Runner(recipes, store, device=device)
+        tally = runner.run(experiment, seeds=seeds, only=only, progress=progress_of("cells"))
     except KeyboardInterrupt:
         raise StoppedError(
             f"stopped; what is finished is kept in {store.folder}. The same command goes on from there."
         ) from None
-    emit({"experiment": experiment, **tally.to_dict()}, as_json, lambda: _tell(tally))
+    emit(tally.to_dict(), as_json, lambda: _tell(tally))
     if tally.missing:
         raise typer.Exit(1)
-
-
-def _watcher() -> Watcher:
-    from dgcf.cli.terminal import err
-    from dgcf.cli.views.reproduce import Bar, Lines
-
-    return Bar() if err.is_terminal else Lines()
 
 
 def _tell(tally: Tally) -> None:
@@ -144,13 +138,12 @@ def _tell_missing(missing: Mapping[str, str]) -> None:
         notify(f"… and {len(missing) - LISTED:,} more; --json names all.")
 
 
-def _render(book: Recipes, store: Store, experiment: str, project: Path, as_json: bool) -> None:
+def _render(recipes: Recipes, store: Store, experiment: str, project: Path, as_json: bool) -> None:
     from dgcf.experiments.reproduce.report.pages import write
 
-    found = write(book, store, experiment, project)
-    missing = {f"{name} {key}": why for name, keys in found.missing.items() for key, why in keys.items()}
-    told = {"experiment": experiment, "written": [str(path) for path in found.written], "missing": found.missing}
-    emit(told, as_json, lambda: _tell_written(found.written, missing))
+    rendered = write(recipes, store, experiment, project)
+    missing = {f"{name} {key}": why for name, keys in rendered.missing.items() for key, why in keys.items()}
+    emit(rendered.to_dict(), as_json, lambda: _tell_written(rendered.written, missing))
     if missing:
         raise typer.Exit(1)
 

@@ -1,8 +1,9 @@
-"""What is recorded of a trained model: test under both maskings, and what single figures ask for."""
+"""Results of a trained model: its curve, its test metrics under both masks, and the measures of single figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,10 @@ from dgcf.errors import ConfigError
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.experiments.reproduce.stats.smoothness import smoothness
-from dgcf.experiments.reproduce.training import Outcome
 from dgcf.graph import adjacency, cross_hop, interaction_matrix, laplacian
 from dgcf.models import Embeddings, gate_correlation
 from dgcf.models.gates import gate_values
-from dgcf.train import Trained
+from dgcf.train import EpochReport, Observer, Trained
 
 K = 20
 METRICS = (f"recall@{K}", f"ndcg@{K}")
@@ -27,9 +27,61 @@ PATCH = 30
 BINS = 24
 
 
+class Curve(Observer):
+    """The loss and the seconds of every epoch, and the metric of every validated one."""
+
+    def __init__(self) -> None:
+        self.losses: list[float | None] = []
+        self.seconds: list[float] = []
+        self.validated: dict[int, float] = {}
+        self.best: dict[str, float] = {}
+
+    def epoch_ended(self, report: EpochReport) -> None:
+        self.losses.append(report.loss)
+        self.seconds.append(report.seconds)
+        if report.metric in report.validation:
+            self.validated[report.epoch] = report.validation[report.metric]
+            if report.best_epoch == report.epoch:
+                self.best = dict(report.validation)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the validated epochs as JSON; all epochs if none was validated."""
+        shown = list(self.validated) or list(range(1, len(self.losses) + 1))
+        losses = [self.losses[epoch - 1] for epoch in shown]
+        return {
+            "epochs": shown,
+            "loss": [None if loss is None else round(loss, 6) for loss in losses],
+            "validation": [round(value, 6) for value in self.validated.values()],
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The training of one seed; ``side_by_side`` counts the trainings that shared its seconds."""
+
+    seed: int
+    trained: Trained
+    curve: Curve
+    side_by_side: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return how the training went and its best validation, as JSON."""
+        metrics = {*METRICS, self.trained.recipe.train.metric}
+        per_epoch = statistics.median(self.curve.seconds)  # the first epochs prepare what later ones reuse
+        return {
+            "seconds": round(self.trained.seconds / self.side_by_side, 3),
+            "seconds_per_epoch": round(per_epoch / self.side_by_side, 6),
+            "side_by_side": self.side_by_side,
+            "epochs": self.trained.epochs,
+            "best_epoch": self.trained.best_epoch,
+            "reason": self.trained.reason,
+            "validation": {name: round(value, 8) for name, value in self.curve.best.items() if name in metrics},
+        }
+
+
 @dataclass(frozen=True)
 class Examiner:
-    """Measures models on the test split of one dataset."""
+    """Tests and measures models on one dataset."""
 
     dataset: Dataset
     evaluators: Mapping[str, Evaluator]
@@ -38,33 +90,33 @@ class Examiner:
     def of(cls, dataset: Dataset) -> Examiner:
         return cls(dataset, {mask: Evaluator(dataset, split="test", mask=mask, ks=(K,)) for mask in MASKS})
 
-    def tested(self, trained: Trained) -> dict[str, Evaluation]:
-        """The test split under each mask."""
-        return {mask: evaluator.evaluate(trained.ranking) for mask, evaluator in self.evaluators.items()}
+    def examine(self, outcome: Outcome, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the test metrics with the measures ``names`` as JSON, and the values of each user for paired tests."""
+        tests = {mask: evaluator.evaluate(outcome.trained.ranking) for mask, evaluator in self.evaluators.items()}
+        finished = Finished(outcome, self.dataset, tests)
+        record = {
+            "test": {
+                mask: {name: round(value, 8) for name, value in test.means.items()} for mask, test in tests.items()
+            },
+            "n_users": tests["train"].users_evaluated,
+            "measures": {name: MEASURES[name](finished) for name in names},
+        }
+        values = {
+            f"{mask} {name}": test.value(name).astype(np.float32) for mask, test in tests.items() for name in METRICS
+        }
+        return record, {"user_idx": tests["train"].user_idx.astype(np.int32), **values}
 
 
-def means_by_mask(tested: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
-    """The means of each metric by mask."""
-    return {mask: {name: round(value, 8) for name, value in one.means.items()} for mask, one in tested.items()}
-
-
-def user_values(tested: Mapping[str, Evaluation]) -> dict[str, NDArray[Any]]:
-    """The values of each user as they are kept for paired tests."""
-    first = next(iter(tested.values()))
-    values = {f"{mask} {name}": one.value(name).astype(np.float32) for mask, one in tested.items() for name in METRICS}
-    return {"user_idx": first.user_idx.astype(np.int32), **values}
-
-
-# -- what single figures ask for --------------------------------------------------------------------------------------
+# -- measures of single figures ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A training that is over, with all that can be measured of it."""
+    """A finished training, with everything that a measure may use."""
 
     outcome: Outcome
     dataset: Dataset
-    tested: Mapping[str, Evaluation]
+    tests: Mapping[str, Evaluation]
 
     @property
     def trained(self) -> Trained:
@@ -72,27 +124,27 @@ class Finished:
 
 
 def curve(finished: Finished) -> dict[str, Any]:
-    """Loss and validation by epoch."""
+    """Return loss and validation by epoch."""
     return finished.outcome.curve.to_dict()
 
 
 def groups(finished: Finished) -> list[dict[str, Any]]:
-    """Users in four groups of about equally many interactions, all splits counted, train items masked."""
-    found = finished.tested["train"].groups(n_groups=4, count="all")
+    """Return test metrics of four groups of users with about equally many interactions, train items masked."""
+    user_groups = finished.tests["train"].groups(n_groups=4, count="all")
     return [
         {name: value for name, value in group.to_dict().items() if "@" not in name or name in METRICS}
-        for group in found
+        for group in user_groups
     ]
 
 
 def gates(finished: Finished) -> dict[str, Any]:
-    """ρ of 1/α and log degree for each layer."""
+    """Return ρ of 1/α and log degree for each layer."""
     _alpha(finished.trained)
     return dict(gate_correlation(finished.trained.model, finished.dataset.train))
 
 
 def gate_histogram(finished: Finished) -> dict[str, Any]:
-    """How many nodes lie where in the plane of log degree and 1/α of the last layer, both scaled to 0 … 1, by side."""
+    """Return a histogram of users and of items over log degree and 1/α of the last layer."""
     alpha, dataset = _alpha(finished.trained)[-1], finished.dataset
     sides = {
         "users": (alpha[: dataset.n_users], dataset.train.user_degrees),
@@ -114,7 +166,7 @@ def _histogram(closed: NDArray[np.float64], degrees: NDArray[np.int64]) -> dict[
 
 
 def pattern(finished: Finished) -> dict[str, Any]:
-    """A 30 × 30 patch of ``Ω(L + Lc)`` for each layer, each divided by its greatest value.
+    """Return a 30 × 30 patch of ``Ω(L + Lc)`` for each layer, divided by its greatest value.
 
     The paper does not say which patch. Ours: the 15 users and the 15 items with the most training pairs (the lower
     index where equal), users first, where the matrix is densest. Row i of ``Ω M`` is α_i times row i of M.
@@ -130,7 +182,7 @@ def pattern(finished: Finished) -> dict[str, Any]:
     nodes = np.concatenate([users, items])
     patch = matrix[nodes][:, nodes].toarray()
     layers = [gates[nodes][:, None] * patch for gates in _alpha(trained)]
-    return {"rule": "15 users and 15 items of most training pairs", "layers": [_scaled(one) for one in layers]}
+    return {"rule": "15 users and 15 items of most training pairs", "layers": [_scaled(layer) for layer in layers]}
 
 
 def _scaled(patch: NDArray[np.float64]) -> list[list[float]]:
@@ -139,10 +191,10 @@ def _scaled(patch: NDArray[np.float64]) -> list[list[float]]:
 
 
 def smoothness_record(finished: Finished) -> dict[str, Any]:
-    """The smoothness of the final embeddings of users and of items."""
+    """Return the smoothness of the final embeddings of users and of items."""
     trained = finished.trained
     if not isinstance(trained.ranking, Embeddings):
-        raise ConfigError(f"smoothness is of embeddings, and {trained.recipe.name} has none; leave the measure out.")
+        raise ConfigError(f"{trained.recipe.name} has no embeddings to measure smoothness of; leave the measure out.")
     users, items = (side.double().cpu().numpy() for side in (trained.ranking.users, trained.ranking.items))
     return smoothness(csr_array(finished.dataset.train.to_scipy(), dtype=np.float64), users, items)
 
@@ -151,11 +203,11 @@ def _alpha(trained: Trained) -> NDArray[np.float64]:
     """Return the gates α, (layers, N)."""
     alpha = gate_values(trained.model)
     if alpha is None:
-        raise ConfigError(f"{trained.recipe.name} has no gates to look at; measure dgcf, dgcf-la or dgcf-sl.")
+        raise ConfigError(f"{trained.recipe.name} has no gates; measure dgcf, dgcf-la or dgcf-sl.")
     return alpha
 
 
-ASKED: Mapping[str, Callable[[Finished], Any]] = {
+MEASURES: Mapping[str, Callable[[Finished], Any]] = {
     "curve": curve,
     "groups": groups,
     "gates": gates,

@@ -1,283 +1,177 @@
-"""From recipes to cells: each ``recipes/reproduce/ID.toml`` is a list of grids, and a grid is a product of cells.
+"""From recipes to cells: each ``recipes/reproduce/ID.toml`` is an experiment, a list of grids of cells.
 
-A cell is one training (dataset, model, settings, seed), one trial (a training of which validation alone is looked at,
-to decide settings) or one computed thing (statistics, edges, walks, seconds an epoch, a paired comparison). Trainings
-that are the same have the same fingerprint, whichever experiment asks for them.
+Trainings with the same fingerprint are the same, in whichever experiments they appear.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dgcf.config import read_toml, refuse_unknown
+from dgcf.config import read_toml
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.experiments.reproduce import IDS
-from dgcf.experiments.reproduce.datasets import Source, named, read_sources
-from dgcf.experiments.reproduce.grids import DECIDED, Grid, read_grid
-from dgcf.experiments.reproduce.schema import GRIDS, WORD, WORDS, of_file, require_kinds
+from dgcf.experiments.reproduce.cells import Cell, Trained, Trial
+from dgcf.experiments.reproduce.cells.training import DECIDED
+from dgcf.experiments.reproduce.datasets import Source, find_source, read_sources
+from dgcf.experiments.reproduce.grids import Grid, read_grid
+from dgcf.experiments.reproduce.schema import GRIDS, WORD, WORDS, check_entries, errors_name_file
 from dgcf.train import Recipe, resolve
 from dgcf.train.presets import PRESETS
 
-FILES = ("data", "paper")
-"""What lies beside the recipes of experiments and is none."""
-REFERENCE = "dgcf"
-"""What every other model is compared with."""
-# What every trained cell has in common; a change of it makes other cells of all of them.
-PROTOCOL = "best validated epoch; all items ranked; users with train and test items; masks train and train+validation"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One thing to compute, by its readable ``key``, such as ``ml-1m:dgcf:paper:layers=4:seed=0``.
-
-    ``settings`` says where they come from: a preset, ``tuned`` or ``best``; of a trial, what it decides. ``varied`` is
-    what the grid sets over them.
-    ``recipe`` is None for what is not trained and for a cell that is ``blocked`` by a settings file not there yet.
-    """
-
-    experiment: str
-    kind: str
-    source: Source
-    model: str = ""
-    settings: str = ""
-    varied: Mapping[str, Any] = field(default_factory=dict)
-    seed: int | None = None
-    measures: tuple[str, ...] = ()
-    recipe: Recipe | None = None
-    blocked: str = ""
-    compared: tuple[tuple[str, ...], ...] = ()
-    """The fingerprints of the trainings that a comparison is of: the reference's and the model's, one for a seed."""
-
-    @cached_property
-    def key(self) -> str:
-        words = [self.source.name, "" if self.kind == "trained" else self.kind, self.model, self.settings]
-        words += [f"{name}={value}" for name, value in self.varied.items()]
-        words += [] if self.seed is None else [f"seed={self.seed}"]
-        return ":".join(filter(None, words))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of everything that decides the result: data, model, settings, seed and protocol.
-
-        Settings at their default do not count, so that a setting which a later version adds changes no fingerprint.
-        """
-        told: dict[str, Any] = {
-            "kind": self.kind,
-            "data": self.source.fingerprint(self.seed or 0),
-            "varied": dict(self.varied),
-            "seed": self.seed,
-            "protocol": PROTOCOL,
-        }
-        if self.recipe is not None:
-            defaults = resolve(self.recipe.name, preset="plain").settings()
-            chosen = self.recipe.settings().items()
-            told |= {"model": self.recipe.name, "varied": None}
-            told["settings"] = {name: value for name, value in chosen if value != defaults[name]}
-        elif self.model:
-            told |= {"model": self.model, "from": self.settings, "compared": self.compared}
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-
-    @property
-    def group(self) -> tuple[str, str, str]:
-        """What differs by the seed alone is of one group, and may be trained side by side."""
-        assert self.recipe is not None
-        chosen = json.dumps(self.recipe.settings(), sort_keys=True)
-        return self.source.fingerprint(self.seed or 0), self.recipe.name, chosen
+OTHER_FILES = ("data", "paper")
+"""Files beside the recipes that are no experiments."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A recipe as it was read, and all its cells."""
+    """A recipe and all its cells. ``notes`` are sentences that are shown below its tables."""
 
     name: str
     title: str
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
-    """Sentences that are shown below it."""
 
     @property
-    def trials(self) -> list[Cell]:
-        """Those of its cells that decide settings."""
-        return [cell for cell in self.cells if cell.kind == "trial"]
+    def trials(self) -> list[Trial]:
+        """The cells that decide settings."""
+        return [cell for cell in self.cells if isinstance(cell, Trial)]
 
-    def wanted(self, only: str | None = None, seeds: int | None = None) -> list[Cell]:
-        """The cells that are asked for: those that have ``only`` in their key, and of them the first seeds.
+    def matching(self, only: str | None = None, seeds: int | None = None) -> list[Cell]:
+        """Return the cells with ``only`` in their key, and of these the first ``seeds`` seeds.
 
-        In ``only``, ``*`` stands for anything, and ``^`` before it all for the key's beginning.
+        In ``only``, ``*`` matches anything; a ``^`` at its start matches the start of the key.
         """
-        chosen = [cell for cell in self.cells if seeds is None or cell.seed is None or cell.seed < seeds]
+        cells = [cell for cell in self.cells if seeds is None or cell.seed is None or cell.seed < seeds]
         if only is None:
-            return chosen
+            return cells
         pattern = f"{only[1:]}*" if only.startswith("^") else f"*{only}*"
-        return [cell for cell in chosen if fnmatch.fnmatchcase(cell.key, pattern)]
+        return [cell for cell in cells if fnmatch.fnmatchcase(cell.key, pattern)]
 
 
 @dataclass(frozen=True)
 class Recipes:
     """All experiments of a folder of recipes."""
 
-    recipes: Path
+    folder: Path
     sources: Mapping[str, Source]
     experiments: Mapping[str, Experiment]
 
     @classmethod
-    def read(cls, recipes: Path, elsewhere: str = "name its recipes with --recipes") -> Recipes:
-        """Every recipe, checked: a slip in any of them is found before anything is trained.
+    def read(cls, folder: Path, advice: str = "name its recipes with --recipes") -> Recipes:
+        """Read and check every recipe, so that an error in one appears before anything is trained.
 
-        ``elsewhere`` is what a person can do who is not in the project's folder.
+        ``advice`` says how to name the folder from elsewhere.
         """
-        folder = recipes / "reproduce"
-        if not (folder / "data.toml").is_file():
-            raise ConfigError(f"there is no {folder / 'data.toml'}; run it in the project's folder, or {elsewhere}.")
-        sources = read_sources(recipes)
-        reader = _Reader(recipes, sources)
-        names = [path.stem for path in sorted(folder.glob("*.toml")) if path.stem not in FILES]
+        files = folder / "reproduce"
+        if not (files / "data.toml").is_file():
+            raise ConfigError(f"there is no {files / 'data.toml'}; run it in the project's folder, or {advice}.")
+        sources = read_sources(folder)
+        reader = _Reader(folder, sources)
+        names = [path.stem for path in sorted(files.glob("*.toml")) if path.stem not in OTHER_FILES]
         names.sort(key=lambda name: IDS.index(name) if name in IDS else len(IDS))
-        return cls(recipes, sources, {name: reader.experiment(name, folder / f"{name}.toml") for name in names})
+        return cls(folder, sources, {name: reader.experiment(name, files / f"{name}.toml") for name in names})
 
     def experiment(self, name: str) -> Experiment:
-        """The experiment of that name."""
+        """Return the experiment ``name``."""
         if name not in self.experiments:
             known = [*self.experiments, "all"]
             hint = did_you_mean(name, known) or f"; there are {', '.join(known)}."
             raise ConfigError(f"there is no experiment {name!r}{hint}")
         return self.experiments[name]
 
-    def chosen(self, name: str) -> list[Experiment]:
-        """One experiment, or with ``all`` every one."""
+    def named(self, name: str) -> list[Experiment]:
+        """Return the experiment ``name``; with ``all``, every one."""
         return list(self.experiments.values()) if name == "all" else [self.experiment(name)]
 
     @cached_property
     def measures(self) -> Mapping[str, tuple[str, ...]]:
-        """By fingerprint, what any experiment wants measured of a training, so that one training serves them all."""
-        found: dict[str, set[str]] = {}
+        """The measures that any experiment needs of a training, by its fingerprint: one training serves them all."""
+        measures: dict[str, set[str]] = {}
         for experiment in self.experiments.values():
             for cell in experiment.cells:
                 if cell.measures and not cell.blocked:
-                    found.setdefault(cell.fingerprint, set()).update(cell.measures)
-        return {fingerprint: tuple(sorted(names)) for fingerprint, names in found.items()}
+                    measures.setdefault(cell.fingerprint, set()).update(cell.measures)
+        return {fingerprint: tuple(sorted(names)) for fingerprint, names in measures.items()}
 
 
-def _with_compared(cell: Cell, cells: Sequence[Cell]) -> Cell:
-    """A comparison knows what it compares, so that it is another one when any of that is trained otherwise."""
-    if cell.kind != "comparison":
-        return cell
-    alike = [one for one in cells if (one.kind, one.source, one.settings) == ("trained", cell.source, cell.settings)]
-    sides = ([one.fingerprint for one in alike if one.model == model] for model in (REFERENCE, cell.model))
-    return replace(cell, compared=tuple(map(tuple, sides)))
-
-
-def decided_file(source: Source, settings: str, model: str) -> str:
-    """Where ``tuned`` or ``best`` settings are, below the folder of recipes."""
+def settings_file(source: Source, settings: str, model: str) -> str:
+    """Return the file of ``tuned`` or ``best`` settings, relative to the folder of recipes."""
     return f"{source.name}/{'best' if settings == 'best' else model}.toml"
 
 
-def _settings_of(model: str) -> set[str]:
-    """The settings that have a meaning for a model."""
-    recipe = resolve(model, preset="plain")
-    idle = set() if recipe.entry.solved or recipe.model.drops_edges else {"edge_dropout", "dropout_draws"}
-    return set(recipe.settings()) - idle
-
-
-def _distinct(cells: Sequence[Cell], path: Path) -> list[Cell]:
-    """Trials that come to the same for a model are one."""
-    kept, tried = [], dict[tuple[str, str, str], Cell]()
-    for cell in cells:
-        same = (cell.source.name, cell.settings, cell.fingerprint)
-        if cell.kind != "trial" or tried.setdefault(same, cell) is cell:
-            kept.append(cell)
-    keys = [cell.key for cell in tried.values()]
-    if twice := [key for key in keys if keys.count(key) > 1]:
-        raise ConfigError(f"trials of {path} give two things the name {twice[0]}; use one preset for all of them.")
-    return kept
-
-
 class _Reader:
-    """Reads recipes; what settings resolve to is worked out once for all seeds."""
+    """Reads the recipes of a folder."""
 
-    def __init__(self, recipes: Path, sources: Mapping[str, Source]) -> None:
-        self.recipes, self.sources = recipes, sources
+    def __init__(self, folder: Path, sources: Mapping[str, Source]) -> None:
+        self.folder, self.sources = folder, sources
 
     def experiment(self, name: str, path: Path) -> Experiment:
         content = read_toml(path)
-        require_kinds(content, {"title": WORD, "notes": WORDS, "grid": GRIDS}, str(path))
-        grids = [read_grid(about, path) for about in content.get("grid", ())]
+        check_entries(content, {"title": WORD, "notes": WORDS, "grid": GRIDS}, str(path))
+        grids = [read_grid(table, path) for table in content.get("grid", ())]
         if not grids or "title" not in content:
             raise ConfigError(f"{path} has no title or no [[grid]]; a recipe has both.")
-        cells = _distinct([cell for grid in grids for cell in self._cells(name, grid, path)], path)
-        compared = tuple(_with_compared(cell, cells) for cell in cells)
-        return Experiment(name, content["title"], compared, tuple(content.get("notes", ())))
-
-    def _trials(self, name: str, grid: Grid, path: Path) -> Iterator[Cell]:
-        """Every candidate for every model, less the settings which that model does not have."""
-        with of_file(path):
-            had = {model: _settings_of(model) for model in grid.models}
-        refuse_unknown(
-            [key for one in (grid.set, *grid.candidates) for key in one],
-            set().union(*had.values()),
-            f"a trial of {path}",
-        )
-        for data, model, candidate in product(grid.data, grid.models, grid.candidates):
-            source = named(self.sources, data, str(path))
-            own = {key: value for key, value in {**grid.set, **candidate}.items() if key in had[model]}
-            with of_file(path):
-                recipe = resolve(model, dataset=source.known, preset=grid.settings[0], settings=own)
-            for seed in range((grid.seeds or 1) if recipe.entry.seeded else 1):
-                yield Cell(name, "trial", source, model, grid.decides, own, seed, recipe=recipe)
+        cells = _without_equal_trials([cell for grid in grids for cell in self._cells(name, grid, path)], path)
+        linked = tuple(cell.linked(cells) for cell in cells)
+        return Experiment(name, content["title"], linked, tuple(content.get("notes", ())))
 
     def _cells(self, name: str, grid: Grid, path: Path) -> Iterator[Cell]:
-        if grid.kind == "trial":
-            yield from self._trials(name, grid, path)
-            return
-        points = [dict(zip(grid.sweep, values, strict=True)) for values in product(*grid.sweep.values())]
-        for data, settings, model, point in product(grid.data, grid.settings or [""], grid.models or [""], points):
-            source = named(self.sources, data, str(path))
-            varied = {**grid.set, **point}
-            recipe, blocked = self._resolved(source, model, settings, varied, grid.kind, path)
-            measures = tuple(grid.measures)
-            for seed in _seeds(grid, source, recipe):
-                yield Cell(name, grid.kind, source, model, settings, varied, seed, measures, recipe, blocked)
+        cell_type = grid.cell_type
+        measures = tuple(grid.measures) if issubclass(cell_type, Trained) else ()
+        axes = (grid.data, grid.settings or [""], grid.models or [""], cell_type.grid_points(grid))
+        for data, settings, model, point in product(*axes):
+            source = find_source(self.sources, data, str(path))
+            varied = cell_type.settings_for(model, point)
+            recipe, blocked = None, ""
+            if cell_type.has_recipe:
+                recipe, blocked = self._resolve(source, model, settings, varied, path)
+            origin = grid.decides or settings
+            for seed in cell_type.grid_seeds(grid, source, recipe):
+                yield cell_type(name, source, model, origin, varied, seed, measures, recipe, blocked)
 
-    def _resolved(
-        self, source: Source, model: str, settings: str, over: Mapping[str, Any], kind: str, path: Path
+    def _resolve(
+        self, source: Source, model: str, settings: str, varied: Mapping[str, Any], path: Path
     ) -> tuple[Recipe | None, str]:
-        """What is trained, or why it cannot be yet; a slip is said of the file that has it."""
-        if kind not in ("trained", "epochs"):
-            return None, ""
+        """Return the recipe of a training, or None and the reason why it is not decided yet."""
         if settings in PRESETS:
-            with of_file(path):
-                return resolve(model, dataset=source.known, preset=settings, settings=over), ""
+            with errors_name_file(path):
+                return resolve(model, dataset=source.known, preset=settings, settings=varied), ""
         if settings not in DECIDED:
             raise ConfigError(
                 f"in {path}, settings are {settings!r}, expected tuned, best or a preset ({', '.join(PRESETS)})."
             )
-        file = self.recipes / decided_file(source, settings, model)
+        file = self.folder / settings_file(source, settings, model)
         if not file.is_file():
             missing = f"{file.parent.name}/{file.name}"
             return None, f"there is no {missing} among the recipes; run `dgcf reproduce tuning` first"
         written = read_toml(file)
-        inside, preset = written.pop("model", model), written.pop("preset", "paper")
-        if settings == "tuned" and inside != model:
-            raise ConfigError(f"{file} is of model {inside}, expected {model}; put each model into its own file.")
-        with of_file(file):
-            decided = resolve(inside, dataset=source.known, preset=preset, settings=written)
-        if not over:
+        decided_model, preset = written.pop("model", model), written.pop("preset", "paper")
+        if settings == "tuned" and decided_model != model:
+            raise ConfigError(
+                f"{file} is of model {decided_model}, expected {model}; put each model into its own file."
+            )
+        with errors_name_file(file):
+            decided = resolve(decided_model, dataset=source.known, preset=preset, settings=written)
+        if not varied:
             return decided, ""
-        with of_file(path):
-            return resolve(inside, dataset=source.known, preset=preset, settings={**written, **over}), ""
+        with errors_name_file(path):
+            return resolve(decided_model, dataset=source.known, preset=preset, settings={**written, **varied}), ""
 
 
-def _seeds(grid: Grid, source: Source, recipe: Recipe | None) -> Sequence[int | None]:
-    """What is not trained has no seed, and what comes out the same for every seed has one."""
-    if grid.kind != "trained":
-        return [None]
-    seeded = recipe is None or recipe.entry.seeded
-    return range(grid.seeds or source.seeds) if seeded else [0]
+def _without_equal_trials(cells: Sequence[Cell], path: Path) -> list[Cell]:
+    """Return the cells with only the first of trials that have the same settings for a model."""
+    distinct, trials = [], dict[tuple[str, str, str], Cell]()
+    for cell in cells:
+        identity = (cell.source.name, cell.settings, cell.fingerprint)
+        if not isinstance(cell, Trial) or trials.setdefault(identity, cell) is cell:
+            distinct.append(cell)
+    keys = [cell.key for cell in trials.values()]
+    if duplicates := [key for key in keys if keys.count(key) > 1]:
+        raise ConfigError(f"trials of {path} give two things the name {duplicates[0]}; use one preset for all of them.")
+    return distinct

@@ -1,7 +1,4 @@
-"""What a person writes into a recipe, checked: each entry is of the kind that it should be, or is named in a sentence.
-
-It is checked by hand: a bare machine has no library for it.
-"""
+"""Checks of what recipes contain, without a validation library: a bare GPU machine has none."""
 
 from __future__ import annotations
 
@@ -15,25 +12,25 @@ from dgcf.config import refuse_unknown
 from dgcf.errors import ConfigError
 
 SHOWN = 60
-"""How many letters of a wrong entry are shown."""
+"""The most characters of a wrong value that a message shows."""
 ON_THE_COMMAND_LINE = "; change it with --set"
-"""Where the advice begins that is of no use for a file."""
+"""The start of advice that does not apply to a file."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What an entry may be, and how that is called."""
+class EntryType:
+    """The type of an entry: a test of its value, and the words for what is expected."""
 
-    told: str
-    holds: Callable[[Any], bool]
+    expected: str
+    accepts: Callable[[Any], bool]
 
 
 def _whole(value: Any, low: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= low
 
 
-def _list_of(value: Any, holds: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(holds, value))
+def _list_of(value: Any, accepts: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(accepts, value))
 
 
 def _word(value: Any) -> bool:
@@ -44,34 +41,34 @@ def _table(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-WORD = Kind("text", _word)
-WORDS = Kind('a list of words, such as ["dgcf"]', lambda value: _list_of(value, _word))
-COUNT = Kind("a whole number from 1 on", lambda value: _whole(value, 1))
-COUNT_OR_NONE = Kind("a whole number from 0 on", lambda value: _whole(value, 0))
-TABLE = Kind("a table, such as { layers = 4 }", _table)
-LISTS = Kind(
+WORD = EntryType("text", _word)
+WORDS = EntryType('a list of words, such as ["dgcf"]', lambda value: _list_of(value, _word))
+COUNT = EntryType("a whole number from 1 on", lambda value: _whole(value, 1))
+COUNT_OR_NONE = EntryType("a whole number from 0 on", lambda value: _whole(value, 0))
+TABLE = EntryType("a table, such as { layers = 4 }", _table)
+LISTS = EntryType(
     "a table of lists, such as { layers = [1, 2] }",
-    lambda value: _table(value) and all(_list_of(one, lambda _: True) for one in value.values()),
+    lambda value: _table(value) and all(_list_of(values, lambda _: True) for values in value.values()),
 )
-TABLES = Kind("a list of tables, such as [{}, { layers = 2 }]", lambda value: _list_of(value, _table))
-GRIDS = Kind("tables, each below a [[grid]] with two brackets", TABLES.holds)
+TABLES = EntryType("a list of tables, such as [{}, { layers = 2 }]", lambda value: _list_of(value, _table))
+GRIDS = EntryType("tables, each below a [[grid]] with two brackets", TABLES.accepts)
 
 
-def require_kinds(about: Mapping[str, Any], kinds: Mapping[str, Kind], where: str) -> None:
-    """Refuse an entry that nobody knows, and one of another kind than its own; ``where`` names the file."""
-    refuse_unknown(about, kinds, where)
-    for name, value in about.items():
-        if not kinds[name].holds(value):
-            came = repr(value)
-            came = came if len(came) <= SHOWN else f"{came[:SHOWN]} …"
-            raise ConfigError(f"{name} of {where} is {came}, expected {kinds[name].told}.")
+def check_entries(table: Mapping[str, Any], types: Mapping[str, EntryType], where: str) -> None:
+    """Refuse an unknown entry and an entry of another type; ``where`` names the table in messages."""
+    refuse_unknown(table, types, where)
+    for name, value in table.items():
+        if not types[name].accepts(value):
+            text = repr(value)
+            text = text if len(text) <= SHOWN else f"{text[:SHOWN]} …"
+            raise ConfigError(f"{name} of {where} is {text}, expected {types[name].expected}.")
 
 
 @contextmanager
-def of_file(path: Path) -> Iterator[None]:
-    """What is wrong with a setting is said of the file that has it; there is no command line to change it on."""
+def errors_name_file(path: Path) -> Iterator[None]:
+    """Name ``path`` in errors about settings, instead of the command line."""
     try:
         yield
     except ConfigError as problem:
-        told, advice, _ = str(problem).partition(ON_THE_COMMAND_LINE)
-        raise ConfigError(f"in {path}, {told}{'; change it there.' if advice else ''}") from problem
+        message, advice, _ = str(problem).partition(ON_THE_COMMAND_LINE)
+        raise ConfigError(f"in {path}, {message}{'; change it there.' if advice else ''}") from problem

@@ -1,4 +1,4 @@
-"""Where trials become settings: the candidate of the highest validation is written as a recipe for all that use it."""
+"""Select settings by trials: the candidate with the highest validation metric is written as a settings file."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from shlex import quote
 from typing import Any
 
 from dgcf.errors import ArtifactError
+from dgcf.experiments.reproduce.cells import Line, Trial
 from dgcf.experiments.reproduce.datasets import Source
-from dgcf.experiments.reproduce.recipe import Cell, Recipes, decided_file
-from dgcf.experiments.reproduce.results import Index, Line
+from dgcf.experiments.reproduce.recipe import Recipes, settings_file
+from dgcf.experiments.reproduce.results import Index
 from dgcf.experiments.settings_file import write_settings
 from dgcf.train import Recipe, resolve
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings that were tried, with a cell for each seed, and the lines of those that are recorded."""
+    """Settings to try: a trial for each seed, and the lines of those that are recorded."""
 
-    cells: Sequence[Cell]
+    cells: Sequence[Trial]
     lines: Sequence[Line]
 
     @property
@@ -31,22 +32,20 @@ class Candidate:
 
     @property
     def recipe(self) -> Recipe:
-        recipe = self.cells[0].recipe
-        assert recipe is not None
-        return recipe
+        return self.cells[0].known_recipe
 
     @cached_property
     def value(self) -> float | None:
-        """The mean over the seeds of what validation gave; None where any is missing or failed."""
-        found = [line["validation"] for line in self.lines]
-        if not self.recorded or not all(found):
+        """The mean validation metric over the seeds; None if a seed is missing or failed."""
+        validations = [line["validation"] for line in self.lines]
+        if not self.recorded or not all(validations):
             return None
         metric = self.recipe.train.metric
-        if lacking := [line["key"] for line in self.lines if metric not in line["validation"]]:
+        if missing := [line["key"] for line in self.lines if metric not in line["validation"]]:
             raise ArtifactError(
-                f"the result {lacking[0]} has no validation {metric}; delete its line, and try it again."
+                f"the result {missing[0]} has no validation {metric}; delete its line, and try it again."
             )
-        return statistics.fmean(one[metric] for one in found)
+        return statistics.fmean(validation[metric] for validation in validations)
 
     @property
     def epochs(self) -> list[int]:
@@ -56,7 +55,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Decision:
-    """All that was tried to decide one file of settings."""
+    """All candidates for one settings file."""
 
     file: str
     settings: str
@@ -69,97 +68,99 @@ class Decision:
 
     @property
     def winner(self) -> Candidate | None:
-        """Of the highest validation, of equal ones the first; None while trials are missing, or if all failed."""
+        """The first candidate with the highest metric; None while trials are missing, or if all failed."""
         usable = [one for one in self.candidates if one.value is not None]
         return max(usable, key=lambda one: one.value or 0.0) if self.recorded and usable else None
 
     def searched(self, recipe: Recipe) -> list[str]:
-        """What any candidate of that model sets."""
-        alike = [one.cells[0].varied for one in self.candidates if one.recipe.name == recipe.name]
-        return list(dict.fromkeys(name for varied in alike for name in varied))
+        """Return the settings that any candidate of the same model sets."""
+        settings = [one.cells[0].varied for one in self.candidates if one.recipe.name == recipe.name]
+        return list(dict.fromkeys(name for varied in settings for name in varied))
 
 
-def decisions(cells: Iterable[Cell], index: Index) -> list[Decision]:
-    """Trials by the file that they decide, in the order of the recipe."""
-    files: dict[str, dict[tuple[Any, ...], list[Cell]]] = {}
+def decisions(cells: Iterable[Trial], index: Index) -> list[Decision]:
+    """Return the decisions that trials make, in the order of the recipe."""
+    files: dict[str, dict[tuple[Any, ...], list[Trial]]] = {}
     for cell in cells:
-        candidates = files.setdefault(decided_file(cell.source, cell.settings, cell.model), {})
+        candidates = files.setdefault(settings_file(cell.source, cell.settings, cell.model), {})
         candidates.setdefault((cell.model, *cell.varied.items()), []).append(cell)
     return [_decision(file, list(candidates.values()), index) for file, candidates in files.items()]
 
 
-def _decision(file: str, tried: Sequence[Sequence[Cell]], index: Index) -> Decision:
-    candidates = [Candidate(seeds, [line for cell in seeds if (line := index.find(cell))]) for seeds in tried]
-    first = tried[0][0]
+def _decision(file: str, trials: Sequence[Sequence[Trial]], index: Index) -> Decision:
+    candidates = [Candidate(seeds, [line for cell in seeds if (line := index.find(cell))]) for seeds in trials]
+    first = trials[0][0]
     return Decision(file, first.settings, first.source, candidates)
 
 
-def settle(book: Recipes, cells: Iterable[Cell], index: Index, note: Callable[[str], None]) -> list[Path]:
-    """Write what is decided by now, and leave what stands there already; the files that changed."""
+def write_decisions(
+    recipes: Recipes, cells: Iterable[Trial], index: Index, notify: Callable[[str], None]
+) -> list[Path]:
+    """Write the settings that are decided by now; return the files that changed."""
     written = []
     for decision in decisions(cells, index):
         if decision.recorded and decision.winner is None:
-            note(f"no candidate for {decision.file} could be trained, so nothing is decided; give it others.")
-        for file, recipe, header in _files(decision, book):
-            path = book.recipes / file
+            notify(f"no candidate for {decision.file} could be trained, so nothing is decided; give it others.")
+        for file, recipe, header in _files(decision, recipes):
+            path = recipes.folder / file
             if write_settings(path, recipe, decision.searched(recipe), header):
-                note(f"{path} is written.")
+                notify(f"{path} is written.")
                 written.append(path)
     return written
 
 
-def _files(decision: Decision, book: Recipes) -> Iterator[tuple[str, Recipe, list[str]]]:
-    """The dataset's own file, and one for each dataset that takes its settings from there."""
+def _files(decision: Decision, recipes: Recipes) -> Iterator[tuple[str, Recipe, list[str]]]:
+    """Yield the file of the dataset, and one for each dataset that takes its settings, with recipe and header."""
     winner = decision.winner
     if winner is None:
         return
     recipe = winner.recipe
-    yield decision.file, recipe, [*_found(decision, winner), _use(book, decision.source, decision, recipe)]
-    for source in _followers(book, decision.source):
+    yield decision.file, recipe, [*_summary(decision, winner), _use(recipes, decision.source, decision, recipe)]
+    for source in _followers(recipes, decision.source):
         fixed = _without_validation(recipe, source, round(statistics.fmean(winner.epochs)))
-        told = [*_found(decision, winner), "It is trained for that many epochs, without validation."]
-        file = decided_file(source, decision.settings, recipe.name)
-        yield file, fixed, [*told, _use(book, source, decision, recipe)]
+        header = [*_summary(decision, winner), "It is trained for that many epochs, without validation."]
+        file = settings_file(source, decision.settings, recipe.name)
+        yield file, fixed, [*header, _use(recipes, source, decision, recipe)]
 
 
-def _followers(book: Recipes, source: Source) -> list[Source]:
-    """The datasets that take their settings from the trials on this one."""
-    return [one for one in book.sources.values() if one.settings_of == source.name]
+def _followers(recipes: Recipes, source: Source) -> list[Source]:
+    """Return the datasets that take their settings from the trials on this one."""
+    return [one for one in recipes.sources.values() if one.settings_of == source.name]
 
 
 def _without_validation(recipe: Recipe, source: Source, epochs: int) -> Recipe:
-    """The same to be trained for so many epochs; nothing stops it earlier, and it would be the last that is kept."""
+    """Return the recipe for training that many epochs without early stopping."""
     if recipe.entry.solved:
         return recipe
     fixed = {"epochs": epochs, "min_epochs": 0, "patience": 0}
-    told = {name: value for name, value in recipe.settings().items() if value is not None}
-    return resolve(recipe.name, dataset=source.known, preset=recipe.preset, settings={**told, **fixed})
+    settings = {name: value for name, value in recipe.settings().items() if value is not None}
+    return resolve(recipe.name, dataset=source.known, preset=recipe.preset, settings={**settings, **fixed})
 
 
-def _found(decision: Decision, winner: Candidate) -> list[str]:
-    """Of how many, on which data, and how good."""
+def _summary(decision: Decision, winner: Candidate) -> list[str]:
+    """Return the header of a settings file: how many candidates, which data, and the metric."""
     seeds = [cell.seed or 0 for cell in winner.cells]
     prints = ", ".join(dict.fromkeys(decision.source.fingerprint(seed)[:12] for seed in seeds))
     mean = "" if len(seeds) == 1 else "mean "
-    epochs, drawn = (", ".join(map(str, numbers)) for numbers in (winner.epochs, seeds))
+    epochs, listed = (", ".join(map(str, numbers)) for numbers in (winner.epochs, seeds))
     tried = len(decision.candidates)
     which = "The only candidate" if tried == 1 else f"The best of {tried} candidates"
     return [
         f"{which} of `dgcf reproduce tuning` on {decision.source.name} ({prints}):",
-        f"{mean}validation {winner.recipe.train.metric} {winner.value:.6f} at epoch {epochs}, seed {drawn}.",
+        f"{mean}validation {winner.recipe.train.metric} {winner.value:.6f} at epoch {epochs}, seed {listed}.",
     ]
 
 
-def _use(book: Recipes, source: Source, decision: Decision, recipe: Recipe) -> str:
-    """How to use the file; a dataset that is split or carved here is known to the reproduction alone.
+def _use(recipes: Recipes, source: Source, decision: Decision, recipe: Recipe) -> str:
+    """Return how to use a settings file. Only these experiments have a dataset that they derive from a known one.
 
-    A carved one has perhaps no cells of its own, but those of the dataset that it was carved out of.
+    If it has no cells of its own, those of a dataset that takes its settings are named.
     """
-    if not source.made_here:
-        file = decided_file(source, decision.settings, recipe.name)
+    if not source.derived:
+        file = settings_file(source, decision.settings, recipe.name)
         return f"Use it by: dgcf train {source.known} --config recipes/{file}"
-    cells = [cell for one in book.experiments.values() for cell in one.cells if cell.settings == decision.settings]
-    for one in (source, *_followers(book, source)):
+    cells = [cell for one in recipes.experiments.values() for cell in one.cells if cell.settings == decision.settings]
+    for one in (source, *_followers(recipes, source)):
         beginning = f"{one.name}:{recipe.name}:{decision.settings}:"
         if any(cell.key.startswith(beginning) for cell in cells):
             how = "Use it by" if one == source else f"It is used on {one.name}, for that many epochs, by"

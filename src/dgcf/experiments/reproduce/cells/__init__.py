@@ -1,1 +1,29 @@
-"""The kinds of cells: each knows how it is computed, recorded and shown."""
+"""The kinds of cells. A new kind is a subclass of `Cell` and an entry in `KINDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dgcf.experiments.reproduce.cells.base import Cell, Line, Stage
+from dgcf.experiments.reproduce.cells.comparison import Comparison
+from dgcf.experiments.reproduce.cells.computed import Edges, Epochs, Statistics, Walks
+from dgcf.experiments.reproduce.cells.training import Trained, Trial
+
+KINDS: Mapping[str, type[Cell]] = {
+    cls.kind: cls for cls in (Trained, Trial, Statistics, Edges, Walks, Epochs, Comparison)
+}
+"""Every kind of cell by its name in recipes, keys and results."""
+
+__all__ = [
+    "KINDS",
+    "Cell",
+    "Comparison",
+    "Edges",
+    "Epochs",
+    "Line",
+    "Stage",
+    "Statistics",
+    "Trained",
+    "Trial",
+    "Walks",
+]

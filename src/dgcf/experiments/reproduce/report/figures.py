@@ -1,26 +1,31 @@
-"""The paper's figures: what each shows, on its axes, with a small table of the numbers where there are any."""
+"""The paper's figures, each with a table of its numbers where it has any."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dgcf.experiments.report import Table, TableCell, signed
+from dgcf.experiments.measure import MeanStd
+from dgcf.experiments.report import Table, TableCell
+from dgcf.experiments.reproduce.cells import Line, Walks
+from dgcf.experiments.reproduce.cells.comparison import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
-from dgcf.experiments.reproduce.recipe import REFERENCE
 from dgcf.experiments.reproduce.report.tables import PROTOCOL_NOTE
 from dgcf.experiments.reproduce.report.view import (
     MISSING,
-    Chapter,
+    Section,
     View,
     counted,
+    difference,
     hardware_note,
+    mean_std,
     number,
     shown,
-    spread,
     words,
 )
 from dgcf.experiments.reproduce.stats.amplitude import amplitude, amplitude_interval, differences, swap_test
@@ -28,81 +33,83 @@ from dgcf.experiments.reproduce.stats.amplitude import amplitude, amplitude_inte
 RECALL, NDCG = METRICS
 
 
-def _along(view: View, what: str, axis: str, draw: Callable[[Any, list[Any], list[Any]], None], title: str) -> Chapter:
-    """Recall and NDCG of DGCF along something varied: two panels and a table."""
-    points = view.names(what)
+def _by_setting(
+    view: View, name: str, axis: str, draw: Callable[[Any, list[Any], list[Any]], None], title: str
+) -> Section:
+    """Recall and NDCG of DGCF by the values of one setting: two panels and a table."""
+    points = view.names(name)
 
     def both(figure: Any) -> None:
         for axes, metric in zip(figure.subplots(1, 2), METRICS, strict=True):
-            found = [view.spread(metric, **{what: point}) for point in points]
-            draw(axes, points, found)
+            draw(axes, points, [view.mean(metric, **{name: point}) for point in points])
             axes.set_xlabel(axis)
             axes.set_ylabel(metric)
 
     rows = [
-        (*words(f"{point:g}", view.seeds(**{what: point})), *(shown(view.spread(m, **{what: point})) for m in METRICS))
+        (*words(f"{point:g}", view.seeds(**{name: point})), *(shown(view.mean(m, **{name: point})) for m in METRICS))
         for point in points
     ]
-    table = Table((what, "seeds", *METRICS), tuple(rows), 1)
-    return Chapter([(title, table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)], both)
+    table = Table((name, "seeds", *METRICS), tuple(rows), 1)
+    return Section([(title, table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)], both)
 
 
-def _curve(axes: Any, points: Sequence[Any], found: Sequence[Any], label: str | None = None) -> None:
-    """Means with their deviations, joined by a line; nothing where nothing is recorded."""
-    kept = [(point, one) for point, one in zip(points, found, strict=True) if one is not None]
-    if kept:
-        means, stds = [one.mean for _, one in kept], [one.std or 0.0 for _, one in kept]
-        axes.errorbar([point for point, _ in kept], means, stds, marker="o", capsize=3, label=label)
+def _curve(axes: Any, points: Sequence[Any], values: Sequence[MeanStd | None], label: str | None = None) -> None:
+    """Draw the recorded means with their deviations, joined by a line."""
+    recorded = [(point, value) for point, value in zip(points, values, strict=True) if value is not None]
+    if recorded:
+        means, stds = [value.mean for _, value in recorded], [value.std or 0.0 for _, value in recorded]
+        axes.errorbar([point for point, _ in recorded], means, stds, marker="o", capsize=3, label=label)
 
 
-def _bars(axes: Any, points: list[Any], found: list[Any]) -> None:
-    """Bars of different ε, the largest first, on an axis that begins where differences are seen."""
-    means = [0.0 if one is None else one.mean for one in found]
-    stds = [0.0 if one is None else one.std or 0.0 for one in found]
+def _bars(axes: Any, points: list[Any], values: list[MeanStd | None]) -> None:
+    """Draw bars on an axis that starts just below the lowest value, so that differences are visible."""
+    means = [0.0 if value is None else value.mean for value in values]
+    stds = [0.0 if value is None else value.std or 0.0 for value in values]
     axes.bar(range(len(points)), means, yerr=stds, capsize=3)
     axes.set_xticks(range(len(points)), [f"{point:g}" for point in points])
-    if kept := [(one.mean, one.std or 0.0) for one in found if one is not None]:
-        low, high = min(mean - std for mean, std in kept), max(mean + std for mean, std in kept)
+    if recorded := [(value.mean, value.std or 0.0) for value in values if value is not None]:
+        low, high = min(mean - std for mean, std in recorded), max(mean + std for mean, std in recorded)
         axes.set_ylim(0.95 * low, 1.01 * high)
 
 
-def drop_edge(view: View) -> Chapter:
-    return _along(view, "edge_dropout", "share of edges dropped", _curve, "DGCF, 4 layers, by the share dropped")
+def drop_edge(view: View) -> Section:
+    """Accuracy by the share of edges dropped."""
+    return _by_setting(view, "edge_dropout", "share of edges dropped", _curve, "DGCF, 4 layers, by the share dropped")
 
 
-def epsilon(view: View) -> Chapter:
-    return _along(view, "epsilon", "ε", _bars, "DGCF, 12 layers, by ε")
+def epsilon(view: View) -> Section:
+    """Accuracy by ε."""
+    return _by_setting(view, "epsilon", "ε", _bars, "DGCF, 12 layers, by ε")
 
 
-def layers(view: View) -> Chapter:
-    """Recall against depth, a line for each model."""
+def layers(view: View) -> Section:
+    """Recall by depth, a line for each model."""
     depths, models = view.names("layers"), view.names("model")
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         for model in models:
-            _curve(axes, depths, [view.spread(RECALL, model=model, layers=depth) for depth in depths], model)
+            _curve(axes, depths, [view.mean(RECALL, model=model, layers=depth) for depth in depths], model)
         axes.set_xticks(depths)
         axes.set_xlabel("layers")
         axes.set_ylabel(RECALL)
         axes.legend()
 
     rows = [
-        (*words(model), *(shown(view.spread(RECALL, model=model, layers=depth)) for depth in depths))
-        for model in models
+        (*words(model), *(shown(view.mean(RECALL, model=model, layers=depth)) for depth in depths)) for model in models
     ]
     table = Table(("model", *(counted(depth, "layer") for depth in depths)), tuple(rows), 1)
-    return Chapter([("Recall@20 by depth", table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)], draw, (5.5, 4.0))
+    return Section([("Recall@20 by depth", table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)], draw, (5.5, 4.0))
 
 
 def _legend(figure: Any) -> None:
-    """The names of the first panel above all of them, where they hide no bar."""
+    """Put the legend of the first panel above all panels, where it hides no bar."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=max(len(labels), 1), fontsize="small")
 
 
-def loss_curve(view: View) -> Chapter:
-    """Loss and validation recall against epochs, a thin line for each seed."""
+def loss_curve(view: View) -> Section:
+    """Loss and validation recall by epoch, a thin line for each seed."""
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -119,44 +126,30 @@ def loss_curve(view: View) -> Chapter:
 
     rows = []
     for cell, line in view.cells():
-        told = ("epochs", "best_epoch")
-        counts = [MISSING] * 2 if line is None else [str(line[name]) for name in told]
+        counts = [MISSING] * 2 if line is None else [str(line["epochs"]), str(line["best_epoch"])]
         value = None if line is None else line["validation"].get(RECALL)
         rows.append((*words(str(cell.seed), *counts), number(value)))
     table = Table(("seed", "epochs", "best epoch", f"validation {RECALL}"), tuple(rows), 1)
-    return Chapter([("DGCF on ML1M", table)], hardware_note(view.recorded), draw, (6.0, 4.0))
+    return Section([("DGCF on ML1M", table)], hardware_note(view.recorded), draw, (6.0, 4.0))
 
 
 # -- oscillation ------------------------------------------------------------------------------------------------------
 
 
-def oscillation_diff(view: View) -> Chapter:
-    """Differences of successive depths, and the amplitude of each model with its interval and a test."""
-    depths, models = view.names("layers"), view.names("model")
-    own = {model: view.names("layers", model=model) for model in models}  # not every model can be as deep
-    found = {model: view.table(RECALL, "layers", own[model], model=model) for model in models}
+def oscillation_diff(view: View) -> Section:
+    """Differences between successive depths, and the amplitude of each model with its interval and a test."""
+    own = {model: view.names("layers", model=model) for model in view.names("model")}  # not every model can be as deep
+    recalls = {model: view.by_depth(RECALL, depths, model) for model, depths in own.items()}
 
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        axes.axhline(0.0, color="black", linewidth=0.8)
-        for model, recalls in found.items():
-            if recalls is not None:
-                places = [depths.index(deeper) for deeper in own[model][1:]]
-                axes.plot(places, differences(recalls), marker="o", markersize=3, label=model)
-        axes.set_xticks(range(1, len(depths)), [f"{a}→{b}" for a, b in pairwise(depths)])
-        axes.set_xlabel("layers")
-        axes.set_ylabel(f"difference of mean {RECALL}")
-        axes.legend(fontsize="small")
-
-    def against(model: str) -> TableCell:
-        first, second = view.table(RECALL, "layers", own[model], model=REFERENCE), found[model]
+    def p_value(model: str) -> str:
+        first, second = view.by_depth(RECALL, own[model], REFERENCE), recalls[model]
         if model == REFERENCE or first is None or second is None or len(first) != len(second) or len(first) < 2:
-            return TableCell(MISSING)
-        return TableCell(f"{swap_test(first, second):.2g}")
+            return MISSING
+        return f"{swap_test(first, second):.2g}"
 
     rows = [
-        (*words(model, f"{own[model][0]} to {own[model][-1]}"), *_amplitude(found[model]), against(model))
-        for model in models
+        tuple(words(model, f"{depths[0]} to {depths[-1]}", *_amplitude(recalls[model]), p_value(model)))
+        for model, depths in own.items()
     ]
     header = ("model", "layers", "seeds", "amplitude", "95 % interval", f"p against {REFERENCE}")
     notes = [
@@ -166,59 +159,75 @@ def oscillation_diff(view: View) -> Chapter:
         PROTOCOL_NOTE,
         *hardware_note(view.recorded),
     ]
-    return Chapter([("Amplitude of the oscillation", Table(header, tuple(rows), 1))], notes, draw)
+    table = Table(header, tuple(rows), 1)
+    draw = partial(_draw_differences, depths=view.names("layers"), own=own, recalls=recalls)
+    return Section([("Amplitude of the oscillation", table)], notes, draw)
 
 
-def _amplitude(recalls: Any) -> list[TableCell]:
+def _draw_differences(
+    figure: Any, depths: list[int], own: Mapping[str, list[int]], recalls: Mapping[str, NDArray[np.float64] | None]
+) -> None:
+    """Draw the differences of each model; ``depths`` are those of all models, ``own`` those of each."""
+    axes = figure.subplots()
+    axes.axhline(0.0, color="black", linewidth=0.8)
+    for model, values in recalls.items():
+        if values is not None:
+            places = [depths.index(deeper) for deeper in own[model][1:]]
+            axes.plot(places, differences(values), marker="o", markersize=3, label=model)
+    axes.set_xticks(range(1, len(depths)), [f"{a}→{b}" for a, b in pairwise(depths)])
+    axes.set_xlabel("layers")
+    axes.set_ylabel(f"difference of mean {RECALL}")
+    axes.legend(fontsize="small")
+
+
+def _amplitude(recalls: NDArray[np.float64] | None) -> tuple[str, str, str]:
     if recalls is None:
-        return words("0", MISSING, MISSING)
+        return ("0", MISSING, MISSING)
     low, high = amplitude_interval(recalls)
-    return words(str(len(recalls)), f"{amplitude(recalls):.4f}", f"{low:.4f} … {high:.4f}")
+    return (str(len(recalls)), f"{amplitude(recalls):.4f}", f"{low:.4f} … {high:.4f}")
 
 
-def depth(view: View) -> Chapter:
+def depth(view: View) -> Section:
     """Bars of recall and NDCG, lines of smoothness, by depth."""
-    depths, models = view.names("layers"), view.names("model")
-
-    def smooth(model: str, layers: int) -> Any:
-        lines = view.lines(model=model, layers=layers)
-        return spread([line["measures"]["smoothness"]["users"] for line in lines])
-
-    def draw(figure: Any) -> None:
-        for axes, metric in zip(figure.subplots(1, 2), METRICS, strict=True):
-            right = axes.twinx()
-            for place, model in enumerate(models):
-                at = np.arange(len(depths)) + 0.2 * (place - (len(models) - 1) / 2)
-                found = [view.spread(metric, model=model, layers=layers) for layers in depths]
-                axes.bar(at, [0.0 if one is None else one.mean for one in found], 0.18, alpha=0.6, label=model)
-                lines = [smooth(model, layers) for layers in depths]
-                right.plot(at, [np.nan if one is None else one.mean for one in lines], marker="o", markersize=3)
-            axes.set_xticks(range(len(depths)), [str(layers) for layers in depths])
-            axes.set_xlabel("layers")
-            axes.set_ylabel(metric)
-            right.set_ylabel("smoothness of users (lower is smoother)")
-        _legend(figure)
-
     rows = []
-    for model in models:
-        for layers in depths:
-            which = {"model": model, "layers": layers}
-            lines = view.lines(**which)
-            sides = [spread([line["measures"]["smoothness"][side] for line in lines]) for side in ("users", "items")]
-            smoothness = [number(None if one is None else one.mean, ",.1f") for one in sides]
-            row = (*words(model, str(layers), view.seeds(**which)), *(shown(view.spread(m, **which)) for m in METRICS))
-            rows.append((*row, *smoothness))
+    for model, layers in product(view.names("model"), view.names("layers")):
+        which = {"model": model, "layers": layers}
+        means = [_smoothness(view, side, **which) for side in ("users", "items")]
+        smoothness = [number(None if value is None else value.mean, ",.1f") for value in means]
+        accuracy = [shown(view.mean(metric, **which)) for metric in METRICS]
+        rows.append((*words(model, str(layers), view.seeds(**which)), *accuracy, *smoothness))
     header = ("model", "layers", "seeds", *METRICS, "smoothness, users", "smoothness, items")
     notes = ["Smoothness as LightGCN's paper defines it, of the final embeddings.", PROTOCOL_NOTE]
-    chapter = [("Deep stacks", Table(header, tuple(rows), 2))]
-    return Chapter(chapter, notes + hardware_note(view.recorded), draw, (11.0, 4.0))
+    tables = [("Deep stacks", Table(header, tuple(rows), 2))]
+    return Section(tables, notes + hardware_note(view.recorded), partial(_draw_depth, view=view), (11.0, 4.0))
+
+
+def _smoothness(view: View, side: str, **which: Any) -> MeanStd | None:
+    return mean_std([line["measures"]["smoothness"][side] for line in view.lines(**which)])
+
+
+def _draw_depth(figure: Any, view: View) -> None:
+    depths, models = view.names("layers"), view.names("model")
+    for axes, metric in zip(figure.subplots(1, 2), METRICS, strict=True):
+        right = axes.twinx()
+        for place, model in enumerate(models):
+            at = np.arange(len(depths)) + 0.2 * (place - (len(models) - 1) / 2)
+            means = [view.mean(metric, model=model, layers=layers) for layers in depths]
+            axes.bar(at, [0.0 if value is None else value.mean for value in means], 0.18, alpha=0.6, label=model)
+            smooth = [_smoothness(view, "users", model=model, layers=layers) for layers in depths]
+            right.plot(at, [np.nan if value is None else value.mean for value in smooth], marker="o", markersize=3)
+        axes.set_xticks(range(len(depths)), [str(layers) for layers in depths])
+        axes.set_xlabel("layers")
+        axes.set_ylabel(metric)
+        right.set_ylabel("smoothness of users (lower is smoother)")
+    _legend(figure)
 
 
 # -- gates and users --------------------------------------------------------------------------------------------------
 
 
-def correlation(view: View) -> Chapter:
-    """1/α against log degree, as a histogram of the first seed, and ρ of every seed."""
+def correlation(view: View) -> Section:
+    """1/α by log degree, as a histogram of the first seed, and ρ over all seeds."""
     sides = ("users", "items")
 
     def draw(figure: Any) -> None:
@@ -233,22 +242,22 @@ def correlation(view: View) -> Chapter:
 
     rows = []
     for side in sides:
-        found = spread([line["measures"]["gates"][side] for line in view.lines()])
+        rho = mean_std([line["measures"]["gates"][side] for line in view.lines()])
         printed = view.paper["correlation"][side]
-        difference = MISSING if found is None else signed(found.mean - printed)
-        rows.append((*words(side, view.seeds()), shown(found), number(printed, ".3f"), *words(difference)))
+        row = (*words(side, view.seeds()), shown(rho), number(printed, ".3f"), difference(rho, printed))
+        rows.append(row)
     table = Table(("side", "seeds", "ρ", "paper", "difference"), tuple(rows), 1)
     notes = ["ρ: Pearson's, of 1/α in the last layer and log degree, nodes with a training pair."]
-    return Chapter([("Gates and degrees", table)], notes + hardware_note(view.recorded), draw)
+    return Section([("Gates and degrees", table)], notes + hardware_note(view.recorded), draw)
 
 
-def _histogram(axes: Any, found: Mapping[str, Any]) -> None:
-    counts = np.array(found["counts"], dtype=float).T
+def _histogram(axes: Any, histogram: Mapping[str, Any]) -> None:
+    counts = np.array(histogram["counts"], dtype=float).T
     axes.imshow(np.where(counts > 0, np.log1p(counts), np.nan), origin="lower", extent=(0, 1, 0, 1), aspect="auto")
 
 
-def pattern(view: View) -> Chapter:
-    """The patch of each layer, darker where more is let through."""
+def pattern(view: View) -> Section:
+    """The patch of each layer, darker for larger values."""
     lines = view.lines()
 
     def draw(figure: Any) -> None:
@@ -262,79 +271,49 @@ def pattern(view: View) -> Chapter:
 
     rule = [f"The patch: {lines[0]['measures']['pattern']['rule']}, users first."] if lines else []
     notes = [*rule, "Each layer is divided by its greatest value; the square root is drawn, darker for more."]
-    return Chapter((), notes + hardware_note(view.recorded), draw, (11.0, 3.2))
+    return Section((), notes + hardware_note(view.recorded), draw, (11.0, 3.2))
 
 
-def density(view: View) -> Chapter:
-    """NDCG by the number of interactions that users have, a bar for each model."""
-    models, origins = view.names("model"), view.names("settings")
-    lines = view.lines()
+def density(view: View) -> Section:
+    """NDCG by the number of interactions of users, a bar for each model."""
+    models, origins, lines = view.names("model"), view.names("settings"), view.lines()
     groups = [f"≤ {group['at_most']}" for group in lines[0]["measures"]["groups"]] if lines else []
 
-    def found(model: str, settings: str, place: int) -> Any:
-        chosen = view.lines(model=model, settings=settings)
-        return spread([line["measures"]["groups"][place][NDCG] for line in chosen])
+    def means(model: str, settings: str) -> list[MeanStd | None]:
+        chosen = [line["measures"]["groups"] for line in view.lines(model=model, settings=settings)]
+        return [mean_std([values[place][NDCG] for values in chosen]) for place in range(len(groups))]
 
     def draw(figure: Any) -> None:
         for axes, settings in zip(figure.subplots(1, len(origins), squeeze=False)[0], origins, strict=True):
             for rank, model in enumerate(models):
-                means = [one.mean if (one := found(model, settings, place)) else 0.0 for place in range(len(groups))]
-                axes.bar(np.arange(len(groups)) + 0.13 * (rank - (len(models) - 1) / 2), means, 0.12, label=model)
+                heights = [value.mean if value else 0.0 for value in means(model, settings)]
+                axes.bar(np.arange(len(groups)) + 0.13 * (rank - (len(models) - 1) / 2), heights, 0.12, label=model)
             axes.set_xticks(range(len(groups)), groups)
             axes.set_xlabel("interactions of a user")
             axes.set_ylabel(NDCG)
             axes.set_title(settings)
         _legend(figure)
 
-    rows = [
-        (
-            *words(model, settings, view.seeds(model=model, settings=settings)),
-            *(shown(found(model, settings, place)) for place in range(len(groups))),
-        )
-        for settings in origins
-        for model in models
-    ]
+    rows = []
+    for settings, model in product(origins, models):
+        seeds = view.seeds(model=model, settings=settings)
+        rows.append((*words(model, settings, seeds), *map(shown, means(model, settings))))
     bounds = ", ".join(map(str, view.paper["density"]["bounds"]))
     notes = [f"Groups hold about equally many interactions, all splits counted; the paper's bounds are {bounds}."]
-    table = Table(("model", "settings", "seeds", *groups), tuple(rows), 2)
-    return Chapter(
-        [("NDCG@20 by group", table)], [*notes, PROTOCOL_NOTE, *hardware_note(view.recorded)], draw, (10.0, 4.0)
-    )
+    tables = [("NDCG@20 by group", Table(("model", "settings", "seeds", *groups), tuple(rows), 2))]
+    return Section(tables, [*notes, PROTOCOL_NOTE, *hardware_note(view.recorded)], draw, (10.0, 4.0))
 
 
 # -- theory -----------------------------------------------------------------------------------------------------------
 
 
-def theory(view: View) -> Chapter:
-    """The four statements on every dataset, and the gap of successive steps."""
+def theory(view: View) -> Section:
+    """The four statements on every dataset, and the gaps between successive steps."""
+    header = ("matrix", "limits (the paper)", "error", "lasting gap", "‖Rπᵢ − πᵤ‖", "≤ bound", "decay", "flip")
     tables = []
-    for cell, line in view.cells("walks"):
-        walks = {} if line is None else line["computed"]["walks"]
-        rows = [
-            (
-                *words(name, f"{'two' if walk['two_limits'] else 'one'} ({walk['claim'].split()[0]})"),
-                number(walk["limit_error"], ".0e"),
-                number(walk["gap_limit_exact"], ".4f"),
-                number(walk["condition"], ".4f"),
-                *words("yes" if walk["within_bound"] else "NO"),
-                number(walk["decay_per_step"], ".4f"),
-                number(walk["flip_per_step"], ".4f"),
-            )
-            for name, walk in walks.items()
-        ]
-        header = ("matrix", "limits (the paper)", "error", "lasting gap", "‖Rπᵢ − πᵤ‖", "≤ bound", "decay", "flip")
-        tables.append((cell.source.title, Table(header, tuple(rows), 1)))
-
-    def draw(figure: Any) -> None:
-        found = view.cells("walks")
-        for axes, (cell, line) in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
-            for name, walk in {} if line is None else line["computed"]["walks"].items():
-                axes.semilogy(np.maximum(walk["gaps"], 1e-16), label=name)
-            axes.set_title(cell.source.name)
-            axes.set_xlabel("step")
-        figure.axes[0].set_ylabel("gap of successive steps")
-        figure.axes[0].legend(fontsize="small")
-
+    for cell, line in view.cells(Walks):
+        rows = tuple(_walk(name, walk) for name, walk in _walks(line).items())
+        tables.append((cell.source.title, Table(header, rows, 1)))
     notes = [
         "1. Where a graph is not bipartite (all but L) the walk ends at degree / 2|E|: the error is the largest of its "
         "end against that closed form. 2. On L, even and odd steps have two limits, a lasting gap apart; it vanishes "
@@ -346,14 +325,40 @@ def theory(view: View) -> Chapter:
         "shrinks the distance to the limit in the long run.",
         *_unsettled(view),
     ]
-    return Chapter(tables, notes + hardware_note(view.recorded), draw, (13.0, 3.6))
+    return Section(tables, notes + hardware_note(view.recorded), partial(_draw_walks, view=view), (13.0, 3.6))
+
+
+def _walks(line: Line | None) -> dict[str, dict[str, Any]]:
+    return {} if line is None else line["computed"]["walks"]
+
+
+def _walk(name: str, walk: Mapping[str, Any]) -> tuple[TableCell, ...]:
+    return (
+        *words(name, f"{'two' if walk['two_limits'] else 'one'} ({walk['claim'].split()[0]})"),
+        number(walk["limit_error"], ".0e"),
+        number(walk["gap_limit_exact"], ".4f"),
+        number(walk["condition"], ".4f"),
+        *words("yes" if walk["within_bound"] else "NO"),
+        number(walk["decay_per_step"], ".4f"),
+        number(walk["flip_per_step"], ".4f"),
+    )
+
+
+def _draw_walks(figure: Any, view: View) -> None:
+    cells = view.cells(Walks)
+    for axes, (cell, line) in zip(figure.subplots(1, len(cells), squeeze=False)[0], cells, strict=True):
+        for name, walk in _walks(line).items():
+            axes.semilogy(np.maximum(walk["gaps"], 1e-16), label=name)
+        axes.set_title(cell.source.name)
+        axes.set_xlabel("step")
+    figure.axes[0].set_ylabel("gap of successive steps")
+    figure.axes[0].legend(fontsize="small")
 
 
 def _unsettled(view: View) -> list[str]:
-    """Which walks were stopped on their way."""
-    found = {
-        line["data"]["name"]: [name for name, walk in line["computed"]["walks"].items() if not walk["settled"]]
-        for line in view.lines("walks")
-    }
-    told = [f"{data} ({', '.join(names)})" for data, names in found.items() if names]
-    return [f"Stopped before they stood still: {'; '.join(told)}."] if told else []
+    """Return a note on the walks that were stopped before they converged."""
+    texts = []
+    for line in view.lines(Walks):
+        names = [name for name, walk in _walks(line).items() if not walk["settled"]]
+        texts += [f"{line['data']['name']} ({', '.join(names)})"] if names else []
+    return [f"Stopped before they stood still: {'; '.join(texts)}."] if texts else []

@@ -1,55 +1,227 @@
-"""What ``dgcf reproduce --render`` writes: the files of each experiment, the report, and the README's results."""
+"""Documents from results: each experiment as Markdown, LaTeX and a picture, the report, and the README's results.
+
+Nothing is computed here: cells that are not recorded are shown as missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
+from dgcf.config import read_toml
+from dgcf.errors import ArtifactError, DataError
+from dgcf.experiments.plots import refuse_without_matplotlib
+from dgcf.experiments.report import latex_table, latex_text, markdown_table, markdown_text
 from dgcf.experiments.reproduce.recipe import Recipes
+from dgcf.experiments.reproduce.report import extra_tables, figures, tables
 from dgcf.experiments.reproduce.report.readme import SHOWN, readme_block
-from dgcf.experiments.reproduce.report.render import Page, fill, recorded_note, views
+from dgcf.experiments.reproduce.report.view import Section, View, counted
 from dgcf.experiments.reproduce.results import Store
 from dgcf.files import atomic_file
 
 REPORT, FOLDER = "docs/reproduction.md", "docs/reproduction"
+SECTIONS: Mapping[str, Callable[[View], Section]] = {
+    "tuning": extra_tables.tuning,
+    "table1": tables.table1,
+    "table2": tables.table2,
+    "table3": tables.table3,
+    "table4": tables.table4,
+    "loss-curve": figures.loss_curve,
+    "layers": figures.layers,
+    "oscillation-diff": figures.oscillation_diff,
+    "correlation": figures.correlation,
+    "pattern": figures.pattern,
+    "depth": figures.depth,
+    "density": figures.density,
+    "drop-edge": figures.drop_edge,
+    "epsilon": figures.epsilon,
+    "time": tables.time,
+    "theory": figures.theory,
+    "best": extra_tables.best,
+    "lightgcn-gowalla": extra_tables.lightgcn_gowalla,
+    "parts": extra_tables.parts,
+}
+LISTED = 6
+"""The number of groups of missing cells that a page names; it counts the rest."""
+
+
+def views(recipes: Recipes, store: Store, name: str) -> list[View]:
+    """Return the experiment ``name``, or with ``all`` every one, with its recorded results."""
+    paper = read_toml(recipes.folder / "reproduce" / "paper.toml")
+    index = store.index(recipes.experiments)
+    return [View(one, index, paper, recipes.folder) for one in recipes.named(name)]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The files of an experiment; its section is made once for all of them."""
+
+    view: View
+
+    @property
+    def name(self) -> str:
+        return self.view.experiment.name
+
+    @cached_property
+    def section(self) -> Section:
+        """Its own section, or the general one."""
+        with self._format_errors():
+            return SECTIONS.get(self.name, extra_tables.general)(self.view)
+
+    @contextmanager
+    def _format_errors(self) -> Iterator[None]:
+        """Turn errors over unexpected fields of computed results into one that names the experiment."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as problem:
+            raise ArtifactError(
+                f"results of {self.name} do not have the expected fields ({type(problem).__name__}: {problem}); "
+                "restore their file from a copy, or compute them again."
+            ) from problem
+
+    @property
+    def pictured(self) -> bool:
+        return self.section.draw is not None and bool(self.view.recorded)
+
+    @property
+    def notes(self) -> list[str]:
+        return [*self.section.notes, *missing_notes(self.view)]
+
+    def files(self) -> dict[str, bytes]:
+        """Return ``ID.md`` and ``ID.tex``, and ``ID.png`` and ``ID.svg`` if there is something to draw."""
+        text = f"# {self.view.experiment.title}\n\n{self.block('')}"
+        files = {f"{self.name}.md": text.encode(), f"{self.name}.tex": self.latex().encode()}
+        if self.pictured:
+            with self._format_errors():
+                pictures = draw(self.section)
+            files |= {f"{self.name}.{form}": content for form, content in pictures.items()}
+        return files
+
+    def block(self, folder: str) -> str:
+        """Return the Markdown without the title; ``folder`` is the path to the picture."""
+        title, parts = self.view.experiment.title, []
+        if self.pictured:
+            parts.append(f"![{title}]({folder}{self.name}.png)")
+        for caption, table in self.section.tables:
+            parts += [f"**{markdown_text(caption)}**", markdown_table(table)]
+        parts.append("\n".join(f"- {markdown_text(note)}" for note in self.notes))
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+    def latex(self) -> str:
+        """Return every table as LaTeX with ``booktabs``."""
+        parts = [r"% Needs \usepackage{booktabs}."]
+        for place, (caption, table) in enumerate(self.section.tables, start=1):
+            caption = rf"\caption{{{latex_text(caption)}}}"
+            parts += [r"\begin{table}", r"\centering", r"\small", latex_table(table), caption]
+            parts += [rf"\label{{tab:{self.name}-{place}}}", r"\end{table}"]
+        parts += [f"% {note}" for note in self.notes]
+        return "\n".join(parts) + "\n"
+
+
+def missing_notes(view: View) -> list[str]:
+    """Return a note that names the missing cells without their seeds, and counts the rest."""
+    missing, groups = len(view.missing), view.missing_groups
+    if not missing:
+        return []
+    listed = [f"{name} ({count})" if count > 1 else name for name, count in list(groups.items())[:LISTED]]
+    rest = sum(list(groups.values())[LISTED:])
+    more = f" and {rest:,} more" if rest else ""
+    return [f"Missing: {missing:,} of {counted(len(view.experiment.cells), 'cell')}: {', '.join(listed)}{more}."]
+
+
+def draw(section: Section) -> dict[str, bytes]:
+    """Return the picture as PNG and SVG; the same results give the same bytes of SVG."""
+    refuse_without_matplotlib()
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure  # no pyplot: no display is needed and no global state is left
+
+    assert section.draw is not None
+    figure = Figure(figsize=section.size, layout="constrained")
+    section.draw(figure)
+    pictures = {}
+    for form in ("png", "svg"):
+        with rc_context({"svg.hashsalt": "dgcf"}), BytesIO() as content:
+            figure.savefig(content, format=form, dpi=120, metadata={"Date": None} if form == "svg" else None)
+            pictures[form] = content.getvalue()
+    return pictures
+
+
+# -- pages with generated parts ---------------------------------------------------------------------------------------
+
+
+def fill(page: str, blocks: Mapping[str, str], where: str) -> str:
+    """Return ``page`` with the text between ``<!-- generated: NAME -->`` and ``<!-- end: NAME -->`` replaced.
+
+    A block without marks on the page is left out.
+    """
+    opened = re.findall(r"<!-- generated: (\S+) -->", page)
+    for name in opened:
+        if page.count(f"<!-- generated: {name} -->") != 1 or page.count(f"<!-- end: {name} -->") != 1:
+            raise DataError(f"{where} does not open and end {name} with one mark each; write both marks once.")
+        if name in blocks:
+            head, _, rest = page.partition(f"<!-- generated: {name} -->")
+            tail = rest.partition(f"<!-- end: {name} -->")[2]
+            inside = f"<!-- generated: {name} -->\n{blocks[name].strip()}\n<!-- end: {name} -->"
+            page = head + inside + tail
+    return page
+
+
+def recorded_note(shown: Sequence[View]) -> str:
+    """Return how many cells are recorded; nothing if all are."""
+    cells, missing = sum(len(view.experiment.cells) for view in shown), sum(len(view.missing) for view in shown)
+    if not missing:
+        return ""
+    return f"{cells - missing:,} of {cells:,} cells are recorded so far; each part below says what it lacks.\n"
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """The files written, and by experiment the cells that are missing and why."""
+    """The files that were written, and by experiment the missing cells with the reason."""
 
+    experiment: str
     written: list[Path]
     missing: dict[str, dict[str, str]]
 
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "written": [str(path) for path in self.written]}
 
-def write(book: Recipes, store: Store, name: str, project: Path) -> Rendered:
-    """Draw one experiment, or with ``all`` every one; then the generated parts of the pages that are there.
 
-    Nothing is written before all of it is made.
+def write(recipes: Recipes, store: Store, name: str, project: Path) -> Rendered:
+    """Write the files of an experiment, or with ``all`` of every one, and the generated parts of existing pages.
+
+    Nothing is written before everything is rendered.
     """
-    shown = views(book, store, name)
-    made = [Page(view) for view in shown]
-    contents = {project / FOLDER / file: content for page in made for file, content in page.files().items()}
-    blocks = report_blocks(made)
+    shown = views(recipes, store, name)
+    pages = [Page(view) for view in shown]
+    contents = {project / FOLDER / file: content for page in pages for file, content in page.files().items()}
+    blocks = report_blocks(pages)
     if name == "all":
         blocks["recorded"] = recorded_note(shown)
     contents |= _filled(project / REPORT, blocks)
-    if name == "all" and {*SHOWN} <= {page.name for page in made}:
+    if name == "all" and {*SHOWN} <= {page.name for page in pages}:
         contents |= _filled(project / "README.md", {"results": readme_block(shown)})
     for path, content in contents.items():
         with atomic_file(path) as beside:
             beside.write_bytes(content)
-    return Rendered(list(contents), {view.experiment.name: view.missing for view in shown if view.missing})
+    return Rendered(name, list(contents), {view.experiment.name: view.missing for view in shown if view.missing})
 
 
-def report_blocks(made: Sequence[Page]) -> dict[str, str]:
-    """The generated parts of the report, by experiment."""
-    return {page.name: page.block(f"{Path(FOLDER).name}/") for page in made}
+def report_blocks(pages: Sequence[Page]) -> dict[str, str]:
+    """Return the generated parts of the report, by experiment."""
+    return {page.name: page.block(f"{Path(FOLDER).name}/") for page in pages}
 
 
 def _filled(path: Path, blocks: Mapping[str, str]) -> dict[Path, bytes]:
-    """What becomes of a page, unless it is not there or stays as it is."""
+    """Return the new content of a page, if it exists and changes."""
     if not path.is_file():
         return {}
     before = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The README's results: one table of recall and NDCG, every model on every dataset, the paper's beside ours."""
+"""The results in the README: one table of recall and NDCG, every model on every dataset, the paper's beside ours."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dgcf.experiments.reproduce.report.view import MISSING, View
 
 SHORT = {"ml-100k": "ML-100K (928)", "ml-100k-779": "ML-100K (779)", "ml-1m": "ML1M", "amazon": "Amazon"}
 SHOWN = ("table1", "best")
-"""The experiments that it is of."""
+"""The experiments that it shows."""
 ORDER = ("tuned", "paper")
-"""Whose settings are shown: the tuned ones where they are trained, otherwise the paper's."""
+"""The origins of settings: the tuned ones if they are trained, otherwise the paper's."""
 UNTUNED = "°"
-"""Marks the latter."""
+"""Marks results with the paper's settings."""
 
 
 def readme_block(shown: Sequence[View]) -> str:
-    """Table 1 in short, `best` below it, and how much of everything is recorded."""
+    """Return Table 1 in short, `best` below it, and how many cells are recorded."""
     by_name = {view.experiment.name: view for view in shown}
     first, best = (by_name[name] for name in SHOWN)
     datasets = first.names("data")
@@ -30,18 +30,17 @@ def readme_block(shown: Sequence[View]) -> str:
     missing = sum(len(view.missing) for view in shown)
     stand_ins = f"; {UNTUNED} the paper's own, where those are all that is trained" if UNTUNED in table else ""
     recorded = f"{cells - missing:,} of {cells:,} cells" if missing else f"All {cells:,} cells"
-    told = (
+    note = (
         "Recall@20 / NDCG@20 on test, train items masked, means over the seeds; in brackets the paper's. Settings "
         f"tuned on validation{stand_ins}, as many candidates for each model; best: DGCF, with many more of them. "
         f"{recorded} are recorded; [docs/reproduction.md](docs/reproduction.md) has all tables and figures, and "
         "`dgcf reproduce ID` makes them."
     )
-    return f"{table}\n\n{told}\n"
+    return f"{table}\n\n{note}\n"
 
 
 def _cell(view: View, data: str, model: str) -> TableCell:
-    family = view.cells(data=data)[0][0].source.family
-    printed = view.paper["table1"].get(family, {}).get(model)
+    printed = view.paper["table1"].get(view.source(data).family, {}).get(model)
     paper = MISSING if printed is None else " / ".join(map(_short, printed))
     for settings in ORDER:
         ours = _values(view, data, model, settings)
@@ -51,12 +50,11 @@ def _cell(view: View, data: str, model: str) -> TableCell:
 
 
 def _values(view: View, data: str, model: str, settings: str) -> TableCell:
-    found = [view.spread(metric, data=data, model=model, settings=settings) for metric in METRICS]
-    return TableCell(
-        " / ".join(MISSING if one is None else _short(one.mean) for one in found) if all(found) else MISSING
-    )
+    values = [view.mean(metric, data=data, model=model, settings=settings) for metric in METRICS]
+    means = [_short(value.mean) for value in values if value is not None]
+    return TableCell(" / ".join(means) if len(means) == len(values) else MISSING)
 
 
 def _short(value: float) -> str:
-    """``.3540``: nothing here reaches 1."""
+    """Return ``.3540``; no value here reaches 1."""
     return f"{value:.4f}".removeprefix("0")

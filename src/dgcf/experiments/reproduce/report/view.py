@@ -1,9 +1,9 @@
-"""What is recorded of an experiment, ready to be shown: lines by what they are of, means over seeds, what lacks."""
+"""The recorded results of an experiment, ready to be shown: lines by cell, means over seeds, and what is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from dgcf.experiments.measure import MeanStd
 from dgcf.experiments.report import Table, TableCell, signed
-from dgcf.experiments.reproduce.recipe import Cell, Experiment
-from dgcf.experiments.reproduce.results import Index, Line
+from dgcf.experiments.reproduce.cells import Cell, Line, Trained
+from dgcf.experiments.reproduce.datasets import Source
+from dgcf.experiments.reproduce.recipe import Experiment
+from dgcf.experiments.reproduce.results import Index
 
 MISSING = "–"
 
 
 @dataclass(frozen=True)
-class Chapter:
-    """An experiment as it is shown: captioned tables, a picture that ``draw`` puts into a figure, and notes."""
+class Section:
+    """An experiment as the report shows it: tables with captions, notes, and ``draw``, which fills a figure."""
 
     tables: Sequence[tuple[str, Table]] = ()
     notes: Sequence[str] = ()
@@ -31,9 +33,9 @@ class Chapter:
 
 @dataclass(frozen=True)
 class View:
-    """One experiment with its finished cells.
+    """An experiment with its recorded cells.
 
-    ``paper`` holds the paper's numbers by experiment, ``recipes`` is where decided settings are.
+    ``paper`` holds the paper's numbers by experiment; ``recipes`` is the folder of settings files.
     """
 
     experiment: Experiment
@@ -42,125 +44,139 @@ class View:
     recipes: Path = Path("recipes")
 
     @cached_property
-    def _found(self) -> list[tuple[Cell, Line | None]]:
+    def _lines(self) -> list[tuple[Cell, Line | None]]:
         return [(cell, self.index.find(cell)) for cell in self.experiment.cells]
 
     @property
     def missing(self) -> dict[str, str]:
-        """The cells that are not recorded, and why where that is known."""
-        return {cell.key: cell.blocked or "not computed yet" for cell, line in self._found if line is None}
+        """The cells that are not recorded, with the reason."""
+        return {cell.key: cell.blocked or "not computed yet" for cell, line in self._lines if line is None}
 
     @property
     def missing_groups(self) -> dict[str, int]:
-        """The same in short, with how many there are: one name for what differs by the seed, or by what was tried."""
+        """The number of missing cells, by a name for those that differ only by their seed or, for trials, settings."""
         groups: dict[str, list[str]] = {}
-        for cell, line in self._found:
+        for cell, line in self._lines:
             if line is None:
-                groups.setdefault(_less_seed(cell), []).append(cell.key)
+                groups.setdefault(cell.key_without_seed, []).append(cell.key)
         return {name if len(keys) > 1 else keys[0]: len(keys) for name, keys in groups.items()}
 
     @property
     def recorded(self) -> list[Line]:
-        return [line for _, line in self._found if line is not None]
+        return [line for _, line in self._lines if line is not None]
 
-    def cells(self, kind: str = "trained", **which: Any) -> list[tuple[Cell, Line | None]]:
-        """The cells of a kind; ``which`` may name ``data``, ``model``, ``settings`` and whatever a grid varies."""
-        return [(cell, line) for cell, line in self._found if cell.kind == kind and _matches(cell, which)]
+    def cells(self, kind: type[Cell] = Trained, **which: Any) -> list[tuple[Cell, Line | None]]:
+        """Return the cells of a kind with their lines.
 
-    def lines(self, kind: str = "trained", **which: Any) -> list[Line]:
-        """The finished ones of them."""
+        ``which`` selects by ``data``, ``model``, ``settings`` and the settings that a grid varies.
+        """
+        return [(cell, line) for cell, line in self._lines if isinstance(cell, kind) and _matches(cell, which)]
+
+    def source(self, data: str) -> Source:
+        """Return the dataset ``data`` of the trained cells."""
+        return self.cells(data=data)[0][0].source
+
+    def lines(self, kind: type[Cell] = Trained, **which: Any) -> list[Line]:
+        """Return the lines of the cells that match and are recorded."""
         return [line for _, line in self.cells(kind, **which) if line is not None]
 
-    def one(self, kind: str, **which: Any) -> dict[str, Any] | None:
-        """What was computed in the one cell that matches."""
+    def computed(self, kind: type[Cell], **which: Any) -> dict[str, Any] | None:
+        """Return the result of the first recorded cell that matches."""
         lines = self.lines(kind, **which)
         return lines[0]["computed"] if lines else None
 
     def values(self, metric: str, mask: str = "train", **which: Any) -> dict[int, float]:
-        """A test metric by seed."""
+        """Return a test metric by seed."""
         return {line["seed"]: line["test"][mask][metric] for line in self.lines(**which)}
 
-    def spread(self, metric: str, mask: str = "train", **which: Any) -> MeanStd | None:
-        """Its mean and deviation over the seeds."""
-        return spread(list(self.values(metric, mask, **which).values()))
+    def mean(self, metric: str, mask: str = "train", **which: Any) -> MeanStd | None:
+        """Return the mean and deviation of a test metric over the seeds."""
+        return mean_std(list(self.values(metric, mask, **which).values()))
 
-    def names(self, what: str, kind: str = "trained", **which: Any) -> list[Any]:
-        """All that the recipe names, in its order: of ``data``, ``model``, ``settings`` or what a grid varies."""
-        named = (_attribute(cell, what) for cell, _ in self.cells(kind, **which))
-        return [name for name in dict.fromkeys(named) if name is not None]
+    def names(self, attribute: str, **which: Any) -> list[Any]:
+        """Return the values of ``data``, ``model``, ``settings`` or a varied setting, in the order of the recipe."""
+        values = (_attribute(cell, attribute) for cell, _ in self.cells(**which))
+        return [value for value in dict.fromkeys(values) if value is not None]
 
     def seeds(self, **which: Any) -> str:
-        """How many of the seeds are there: ``5``, or ``3 of 5``."""
+        """Return how many of the seeds are recorded: ``5``, or ``3 of 5``."""
         cells = self.cells(**which)
         return out_of(sum(line is not None for _, line in cells), len(cells))
 
-    def table(self, metric: str, depth: str, points: Sequence[Any], **which: Any) -> NDArray[np.float64] | None:
-        """(seeds, points) a metric along something varied, for the seeds that have every point; None if none has."""
-        found = [self.values(metric, **{**which, depth: point}) for point in points]
-        shared = sorted(set.intersection(*map(set, found))) if found else []
-        return np.array([[values[seed] for values in found] for seed in shared]) if shared else None
+    def by_depth(self, metric: str, depths: Sequence[int], model: str) -> NDArray[np.float64] | None:
+        """Return a metric, (seeds, depths), of the seeds that are recorded for every depth; None if none is."""
+        values = [self.values(metric, model=model, layers=depth) for depth in depths]
+        seeds = sorted(set.intersection(*map(set, values))) if values else []
+        return np.array([[of_depth[seed] for of_depth in values] for seed in seeds]) if seeds else None
 
 
-def _less_seed(cell: Cell) -> str:
-    short = replace(cell, seed=None, varied={}) if cell.kind == "trial" else replace(cell, seed=None)
-    return short.key
-
-
-def _attribute(cell: Cell, what: str) -> Any:
+def _attribute(cell: Cell, name: str) -> Any:
     own = {"data": cell.source.name, "model": cell.model, "settings": cell.settings}
-    return own[what] if what in own else cell.varied.get(what)
+    return own[name] if name in own else cell.varied.get(name)
 
 
 def _matches(cell: Cell, which: Mapping[str, Any]) -> bool:
     return all(_attribute(cell, name) == value for name, value in which.items())
 
 
-def spread(values: Sequence[float]) -> MeanStd | None:
-    """Mean and sample deviation; None of nothing."""
+def mean_std(values: Sequence[float]) -> MeanStd | None:
+    """Return mean and sample deviation; None if there is no value."""
     return MeanStd.of(values) if values else None
 
 
-# -- words of tables --------------------------------------------------------------------------------------------------
+# -- entries of tables ------------------------------------------------------------------------------------------------
 
 
-def out_of(done: int, wanted: int) -> str:
-    """``5``, or ``3 of 5``."""
-    return str(done) if done == wanted else f"{done} of {wanted}"
+def out_of(done: int, total: int) -> str:
+    """Return ``5``, or ``3 of 5``."""
+    return str(done) if done == total else f"{done} of {total}"
 
 
-def shown(found: MeanStd | None, *, best: bool = False, marked: bool = False) -> TableCell:
-    """Mean ± deviation, or the sign of what is missing."""
-    return TableCell(MISSING) if found is None else TableCell(str(found), best, marked)
+def shown(value: MeanStd | None, *, best: float | None = None, marked: bool = False) -> TableCell:
+    """Return mean ± deviation, in bold if the mean is ``best``."""
+    return TableCell(MISSING) if value is None else TableCell(str(value), value.mean == best, marked)
+
+
+def highest(values: Iterable[MeanStd | None]) -> float | None:
+    """Return the highest mean; None if there are fewer than two, or one is missing that might be higher."""
+    means = [None if value is None else value.mean for value in values]
+    known = [mean for mean in means if mean is not None]
+    return max(known) if len(known) > 1 and len(known) == len(means) else None
 
 
 def number(value: float | None, form: str = ".4f") -> TableCell:
     return TableCell(MISSING if value is None else format(value, form))
 
 
-def less(found: MeanStd | None, paper: float | None) -> TableCell:
-    """Ours less the paper's."""
-    return TableCell(MISSING if found is None or paper is None else signed(found.mean - paper))
+def difference(value: MeanStd | None, paper: float | None) -> TableCell:
+    """Return our mean less the paper's number."""
+    return TableCell(MISSING if value is None or paper is None else signed(value.mean - paper))
 
 
-def counted(how_many: int, what: str) -> str:
-    """``1 cell``, ``2 cells``."""
-    return f"{how_many:,} {what}{'s' * (how_many != 1)}"
+def counted(count: int, noun: str) -> str:
+    """Return ``1 cell``, or ``2 cells``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def words(*texts: str) -> list[TableCell]:
     return [TableCell(text) for text in texts]
 
 
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Return settings as ``dim 128, layers 3``."""
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
 def hardware_note(lines: Sequence[Line]) -> list[str]:
-    """On what it was computed, and how long it took."""
+    """Return a note on the hardware and the time of the computation."""
     if not lines:
         return []
-    places = dict.fromkeys(hardware_words(line["hardware"]) for line in lines)
+    machines = dict.fromkeys(hardware_words(line["hardware"]) for line in lines)
     seconds = sum(line["seconds"] for line in lines)
     took = f"{seconds / 3600:.1f} hours" if seconds >= 5400 else counted(round(seconds), "second")
-    return [f"Computed on {'; '.join(places)}: {took} in all, {counted(len(lines), 'cell')}."]
+    return [f"Computed on {'; '.join(machines)}: {took} in all, {counted(len(lines), 'cell')}."]
 
 
-def hardware_words(about: Mapping[str, Any]) -> str:
-    """``NVIDIA H200``, or ``AMD EPYC, 2 cores``."""
-    return str(about["gpu"]) if "gpu" in about else f"{about['cpu']}, {counted(about['cores'], 'core')}"
+def hardware_words(hardware: Mapping[str, Any]) -> str:
+    """Return ``NVIDIA H200``, or ``AMD EPYC, 2 cores``."""
+    return str(hardware["gpu"]) if "gpu" in hardware else f"{hardware['cpu']}, {counted(hardware['cores'], 'core')}"
