@@ -1,4 +1,4 @@
-"""Tuning processes to be killed: ``python -m tests.experiments.killable_study DATASET TRIALS FOLDER``, forked as asked.
+"""Tuning processes to be killed: ``python -m tests.experiments.killable_study DATASET TRIALS FOLDER``.
 
 With a fourth word, ``slowly``, each setting takes its time to be drawn, and ``drawing`` is printed first.
 
@@ -31,7 +31,7 @@ def small_search(dataset: Dataset, out: Path) -> Search:
 
 
 class Loud(Progress):
-    """Says when the first trial is about to begin, and when an epoch is done."""
+    """Print when the first trial is about to begin, and when an epoch has ended."""
 
     def started(self, done: int, total: int | None) -> None:
         print(f"ready {os.getpid()}", flush=True)
@@ -41,7 +41,7 @@ class Loud(Progress):
 
 
 def draw_slowly() -> None:
-    """Print a word and wait whenever the sampler is asked."""
+    """Print a word and wait whenever settings are drawn."""
     from optuna.samplers import TPESampler
 
     for name in ("infer_relative_search_space", "sample_independent", "sample_relative"):

@@ -1,4 +1,4 @@
-"""Comparisons of models: what is trained again and what is not, and whether the tests tell the truth of real runs."""
+"""Comparisons of models: which runs are trained, reused or resumed, and the paired tests on real runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from dgcf.data.dataset import Dataset
-from dgcf.data.pairs import Pairs
 from dgcf.data.synthetic import planted
 from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.evaluation import Evaluation
@@ -75,11 +74,11 @@ def traces(folder: Path) -> dict[str, tuple[bytes, int]]:
 # -- plans ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_setting_goes_to_every_model_that_has_it(dataset: Dataset) -> None:
+def test_setting_applies_to_every_model_that_has_it(dataset: Dataset) -> None:
     words = ["layers=2", "dim=8", "lightgcn.dim=16", "epochs=3"]
-    found = plans(["dgcf", "lightgcn", "bpr-mf", "popularity"], dataset, settings=words, seeds=(4, 5))
-    settings = {plan.recipe.name: plan.recipe.settings() for plan in found}
-    assert {name: one.get("dim") for name, one in settings.items()} == {
+    planned = plans(["dgcf", "lightgcn", "bpr-mf", "popularity"], dataset, settings=words, seeds=(4, 5))
+    settings = {plan.recipe.name: plan.recipe.settings() for plan in planned}
+    assert {name: values.get("dim") for name, values in settings.items()} == {
         "dgcf": 8,
         "lightgcn": 16,
         "bpr-mf": 8,
@@ -87,15 +86,15 @@ def test_a_setting_goes_to_every_model_that_has_it(dataset: Dataset) -> None:
     }
     assert (settings["dgcf"]["layers"], settings["lightgcn"]["layers"]) == (2, 2)
     assert "layers" not in settings["bpr-mf"]
-    assert [plan.seeds for plan in found] == [(4, 5)] * 3 + [(4,)]
+    assert [plan.seeds for plan in planned] == [(4, 5)] * 3 + [(4,)]
 
 
-def test_a_file_counts_more_than_the_preset_and_less_than_what_is_set(dataset: Dataset, tmp_path: Path) -> None:
+def test_file_overrides_preset_and_settings_override_file(dataset: Dataset, tmp_path: Path) -> None:
     file = tmp_path / "best.toml"
     file.write_text('model = "lightgcn"\npreset = "plain"\nlayers = 1\ndim = 24\n')
     for word in (f"lightgcn={file}", str(file)):
-        (_, found) = plans(["dgcf", "lightgcn"], dataset, settings=["dim=8"], configs=[word])
-        assert (found.recipe.preset, found.recipe.model.layers, found.recipe.model.dim) == ("plain", 1, 8)
+        (_, plan) = plans(["dgcf", "lightgcn"], dataset, settings=["dim=8"], configs=[word])
+        assert (plan.recipe.preset, plan.recipe.model.layers, plan.recipe.model.dim) == ("plain", 1, 8)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_a_file_counts_more_than_the_preset_and_less_than_what_is_set(dataset: D
     ],
     ids=str,
 )
-def test_what_cannot_be_planned_is_refused(
+def test_invalid_plan_is_refused(
     dataset: Dataset,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -131,13 +130,13 @@ def test_what_cannot_be_planned_is_refused(
     assert sentence in str(problem.value)
 
 
-def test_what_is_recent_needs_an_order_before_anything_is_trained(dataset: Dataset) -> None:
+def test_recency_without_order_is_refused_before_training(dataset: Dataset) -> None:
     with pytest.raises(DataError, match="recency needs the order of each user's pairs"):
         plans(("ease", "bpr-mf"), dataset, settings=["recency=1"])
     assert len(plans(("ease", "bpr-mf"), dataset_in_order(dataset), settings=["recency=1"])) == 2
 
 
-def test_metrics_are_checked_before_anything_is_trained() -> None:
+def test_metrics_are_checked_before_training() -> None:
     assert metric_names("recall, ndcg,recall", [10, 20]) == ["recall@10", "recall@20", "ndcg@10", "ndcg@20"]
     assert len(metric_names("all", [20])) == 6
     for words, sentence in (("recal", "did you mean 'recall'"), ("coverage", "no paired test")):
@@ -145,32 +144,25 @@ def test_metrics_are_checked_before_anything_is_trained() -> None:
             metric_names(words, [20])
 
 
-def test_what_cannot_be_measured_is_refused_before_anything_is_trained(dataset: Dataset) -> None:
-    with pytest.raises(ConfigError, match="mask"):
-        RunEvaluator.of(dataset, "trian", [20])
-    with pytest.raises(DataError, match="test"):
-        RunEvaluator.of(replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items)), "train", [20])
-
-
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_second_time_nothing_is_trained(dataset: Dataset, tmp_path: Path) -> None:
+def test_finished_runs_are_reused(dataset: Dataset, tmp_path: Path) -> None:
     wanted = plans(["bpr-mf", "popularity"], dataset, settings=QUICK, seeds=(0, 1))
     first = trained(dataset, wanted, tmp_path)
     assert [[run.path.name for run in runs] for runs in first] == [
         ["bpr-mf-seed0", "bpr-mf-seed1"],
         ["popularity-seed0"],
     ]
-    before, told = traces(tmp_path), []
-    again = trained(dataset, wanted, tmp_path, told.append)
+    before, notes = traces(tmp_path), []
+    again = trained(dataset, wanted, tmp_path, notes.append)
     assert [[run.path for run in runs] for runs in again] == [[run.path for run in runs] for runs in first]
     assert traces(tmp_path) == before
-    assert sum("is finished; it is reused" in line for line in told) == 3
-    assert any("one run serves for all seeds" in line for line in told)
+    assert sum("is finished; it is reused" in line for line in notes) == 3
+    assert any("one run serves for all seeds" in line for line in notes)
 
 
-def test_more_seeds_train_only_what_is_missing(dataset: Dataset, tmp_path: Path) -> None:
+def test_more_seeds_train_only_the_missing_runs(dataset: Dataset, tmp_path: Path) -> None:
     trained(dataset, plans(["bpr-mf"], dataset, settings=QUICK, seeds=(0,)), tmp_path)
     before = traces(tmp_path)
     trained(dataset, plans(["bpr-mf"], dataset, settings=QUICK, seeds=(0, 1)), tmp_path)
@@ -179,16 +171,16 @@ def test_more_seeds_train_only_what_is_missing(dataset: Dataset, tmp_path: Path)
     assert {Path(name).parts[0] for name in after} == {"bpr-mf-seed0", "bpr-mf-seed1"}
 
 
-def test_a_run_of_other_settings_is_left_alone(dataset: Dataset, tmp_path: Path) -> None:
-    told: list[str] = []
+def test_run_of_other_settings_is_left_alone(dataset: Dataset, tmp_path: Path) -> None:
+    notes: list[str] = []
     for settings in (QUICK, (*QUICK, "dim=4"), QUICK, (*QUICK, "dim=4")):
-        ((run,),) = trained(dataset, plans(["bpr-mf"], dataset, settings=settings), tmp_path, told.append)
+        ((run,),) = trained(dataset, plans(["bpr-mf"], dataset, settings=settings), tmp_path, notes.append)
         assert run.recipe.model.dim == (8 if settings == QUICK else 4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bpr-mf-seed0", "bpr-mf-seed0-2"]
-    assert any("is another run (dim 8 is now 4) and is left alone" in line for line in told)
+    assert any("is another run (dim 8 is now 4) and is left alone" in line for line in notes)
 
 
-def test_a_run_on_other_data_is_left_alone_and_so_is_what_is_no_run(dataset: Dataset, tmp_path: Path) -> None:
+def test_run_on_other_data_and_other_folders_are_left_alone(dataset: Dataset, tmp_path: Path) -> None:
     recipe = resolve("popularity")
     Run.create(tmp_path / "popularity-seed0", planted(120, 60, seed=1), recipe, seed=0, device="cpu")
     (tmp_path / "popularity-seed0-2").mkdir()
@@ -198,11 +190,11 @@ def test_a_run_on_other_data_is_left_alone_and_so_is_what_is_no_run(dataset: Dat
     assert not path.exists()
 
 
-def test_an_unfinished_run_is_gone_on_with_to_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
+def test_unfinished_run_is_resumed_to_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
     wanted = plans(["bpr-mf"], dataset, settings=QUICK)
     ((whole,),) = trained(dataset, wanted, tmp_path / "whole")
 
-    class Plug(Observer):
+    class StopAfterThreeEpochs(Observer):
         epochs = 0
 
         def epoch_ended(self, report: Any) -> None:
@@ -211,27 +203,29 @@ def test_an_unfinished_run_is_gone_on_with_to_the_same_bytes(dataset: Dataset, t
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_models(dataset, wanted, tmp_path / "torn", replace(OPTIONS, observe=lambda: nullcontext(Plug())))
-    assert not Run.open(tmp_path / "torn" / "bpr-mf-seed0").finished
-    ((torn,),) = trained(dataset, wanted, tmp_path / "torn")
-    assert torn.finished
+        train_models(
+            dataset, wanted, tmp_path / "resumed", replace(OPTIONS, observe=lambda: nullcontext(StopAfterThreeEpochs()))
+        )
+    assert not Run.open(tmp_path / "resumed" / "bpr-mf-seed0").finished
+    ((resumed,),) = trained(dataset, wanted, tmp_path / "resumed")
+    assert resumed.finished
     for name in ("last.safetensors", "best.safetensors", "metrics.jsonl"):
-        assert (torn.path / name).read_bytes() == (whole.path / name).read_bytes()
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes()
 
 
-def test_a_run_is_finished_only_with_its_best_state(dataset: Dataset, tmp_path: Path) -> None:
+def test_run_without_best_state_is_unfinished(dataset: Dataset, tmp_path: Path) -> None:
     for model in ("bpr-mf", "popularity"):
         wanted = plans([model], dataset, settings=QUICK if model == "bpr-mf" else ())
         ((run,),) = trained(dataset, wanted, tmp_path)
         assert run.finished
         (run.path / "best.safetensors").unlink()  # as if the power had failed between the two files
         assert not run.finished
-        ((mended,),) = trained(dataset, wanted, tmp_path)
-        assert mended.finished
+        ((again,),) = trained(dataset, wanted, tmp_path)
+        assert again.finished
     assert not Run.create(tmp_path / "new", dataset, resolve("bpr-mf"), seed=0, device="cpu").finished
 
 
-def test_patience_that_ran_out_is_an_end_too(dataset: Dataset, tmp_path: Path) -> None:
+def test_run_stopped_by_patience_is_finished(dataset: Dataset, tmp_path: Path) -> None:
     words = ("epochs=500", "min_epochs=0", "evaluate_every=1", "patience=2", "dim=4", "learning_rate=0.1")
     ((run,),) = trained(dataset, plans(["bpr-mf"], dataset, settings=words), tmp_path)
     assert len(run.metrics()) < 500
@@ -239,19 +233,19 @@ def test_patience_that_ran_out_is_an_end_too(dataset: Dataset, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", [name for name, model in CATALOG.items() if model.solved])
-def test_a_model_says_truly_whether_the_seed_matters(dataset: Dataset, name: str) -> None:
+def test_model_declares_whether_it_depends_on_the_seed(dataset: Dataset, name: str) -> None:
     rankings = [train(dataset, resolve(name), seed=seed, device="cpu").ranking for seed in (0, 1)]
     users = torch.arange(dataset.n_users)
     first, second = (torch.as_tensor(ranking.scores(users)) for ranking in rankings)
     assert torch.equal(first, second) != CATALOG[name].seeded
 
 
-# -- the tests, on what real runs give --------------------------------------------------------------------------------
+# -- paired tests on real runs ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def seeds_of_one_model() -> list[Evaluation]:
-    """Ten seeds of one model, each ranked."""
+    """The evaluations of ten seeds of one model."""
     data = planted(240, 100)
     evaluator = Evaluator(data, split="test")
     settings = {"epochs": 12, "dim": 8, "batch_size": 512, "learning_rate": 0.02}
@@ -259,8 +253,8 @@ def seeds_of_one_model() -> list[Evaluation]:
     return [evaluator.evaluate(train(data, recipe, seed=seed, device="cpu").ranking) for seed in range(10)]
 
 
-def test_equals_are_told_apart_one_time_in_twenty(seeds_of_one_model: list[Evaluation]) -> None:
-    """Whose value is whose is drawn by a coin for each user: no difference is left, and p must be uniform."""
+def test_p_values_of_equal_models_are_uniform(seeds_of_one_model: list[Evaluation]) -> None:
+    """A coin for each user swaps the values of two models: no difference is left, and p must be uniform."""
     one, other = seeds_of_one_model[:2]
     rng = np.random.default_rng(0)
     p_values = []
@@ -270,27 +264,27 @@ def test_equals_are_told_apart_one_time_in_twenty(seeds_of_one_model: list[Evalu
             replace(one, values={"recall@20": np.where(side, one.value("recall@20"), other.value("recall@20"))})
             for side in (coin, ~coin)
         ]
-        (found,) = compare_evaluations(*mixed, ["recall@20"], seed=trial, flips=199, resamples=2)
-        p_values.append((found.p_permutation, found.p_t))
+        (comparison,) = compare_evaluations(*mixed, ["recall@20"], seed=trial, flips=199, resamples=2)
+        p_values.append((comparison.p_permutation, comparison.p_t))
     for p in np.array(p_values).T:
         assert abs((p <= 0.05).mean() - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 400)
         assert abs((p <= 0.5).mean() - 0.5) < 3 * 0.5 / np.sqrt(400)
 
 
-def test_half_of_the_seeds_is_no_better_than_the_other_half(seeds_of_one_model: list[Evaluation]) -> None:
-    """All 126 ways to part ten seeds of one model in two: with the spread between seeds counted, few look different."""
+def test_halves_of_the_seeds_of_one_model_rarely_differ(seeds_of_one_model: list[Evaluation]) -> None:
+    """Of all 126 ways to split ten seeds of one model, few differ if the deviation between seeds is counted."""
     p_values = []
     for chosen in combinations(range(1, 10), 4):
         halves = ([0, *chosen], [n for n in range(1, 10) if n not in chosen])
         first, second = ([seeds_of_one_model[n] for n in half] for half in halves)
         difference = averaged(second).value("recall@20") - averaged(first).value("recall@20")
-        means = ([one.means["recall@20"] for one in half] for half in (first, second))
+        means = ([seed.means["recall@20"] for seed in half] for half in (first, second))
         p_values.append(users_and_seeds_test(difference, *means))
     assert len(p_values) == 126
     assert (np.array(p_values) < 0.05).mean() <= 0.05
 
 
-def test_a_real_difference_is_found(dataset: Dataset, tmp_path: Path) -> None:
+def test_real_difference_is_significant(dataset: Dataset, tmp_path: Path) -> None:
     """A model against itself gives p = 1; against one that learned nothing, whatever the test, p < 0.01."""
     words = ("epochs=30", "dim=8", "batch_size=256", "learning_rate=0.02", "evaluate_every=5")
     wanted = plans(["lightgcn", "popularity"], dataset, settings=words, seeds=(0, 1, 2))
@@ -299,19 +293,19 @@ def test_a_real_difference_is_found(dataset: Dataset, tmp_path: Path) -> None:
     models = [("a", runs[0]), ("b", runs[0]), ("popular", runs[1])]
     result = compare(evaluator, models, OPTIONS)
     _, same, popular = result.models
-    for one in same.comparisons:
-        assert (one.difference, one.p_t, one.p_permutation, one.p_holm, one.p_seeds) == (0, 1, 1, 1, 1)
+    for test in same.comparisons:
+        assert (test.difference, test.p_t, test.p_permutation, test.p_holm, test.p_seeds) == (0, 1, 1, 1, 1)
     assert not same.differs("recall@20")
-    for one in popular.comparisons:
-        assert one.difference < 0
-        assert max(one.p_t, one.p_permutation, one.p_holm) < 0.01
+    for test in popular.comparisons:
+        assert test.difference < 0
+        assert max(test.p_t, test.p_permutation, test.p_holm) < 0.01
     assert result.n_comparisons == 4
     turned = compare(evaluator, models[::2], replace(OPTIONS, metrics=["recall@20"]), reference=1)
     assert turned.models[1].comparisons == ()
     assert turned.models[0].comparisons[0].difference == -popular.comparisons[0].difference
 
 
-def test_one_seed_has_no_spread_and_what_draws_nothing_has_none(dataset: Dataset, tmp_path: Path) -> None:
+def test_deviation_is_unknown_for_one_seed_and_zero_without_randomness(dataset: Dataset, tmp_path: Path) -> None:
     wanted = plans(["bpr-mf", "popularity"], dataset, settings=QUICK)
     runs = trained(dataset, wanted, tmp_path)
     models = list(zip(("bpr-mf", "popularity"), runs, strict=True))
@@ -320,7 +314,7 @@ def test_one_seed_has_no_spread_and_what_draws_nothing_has_none(dataset: Dataset
     assert result.models[1].comparisons[0].p_seeds is None
 
 
-def test_runs_are_called_by_their_folders(dataset: Dataset, tmp_path: Path) -> None:
+def test_runs_are_labelled_by_their_folders(dataset: Dataset, tmp_path: Path) -> None:
     made = [
         Run.create(tmp_path / name, dataset, resolve("popularity"), seed=0, device="cpu")
         for name in ("a/one", "a/two", "b/one")

@@ -1,4 +1,4 @@
-"""The journal of a study: kills at any moment shift nothing, and damage is refused in one sentence."""
+"""The journal of a study: kills at any moment lose no trial, and damage is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def dataset() -> Dataset:
 
 @pytest.fixture(scope="module")
 def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    """The study that nothing disturbed."""
+    """A study that was not interrupted."""
     torch.set_num_threads(1)
     return tune(small_search(dataset, tmp_path_factory.mktemp("whole") / "study"), trials=TRIALS, device="cpu")
 
@@ -55,7 +55,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_kills_while_settings_are_drawn_shift_nothing(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
+def test_kill_while_settings_are_drawn_loses_no_trial(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
     folder = tmp_path / "study"
     words = [str(dataset.save(tmp_path / "data")), str(TRIALS), str(folder), "slowly"]
     command = [sys.executable, "-m", "tests.experiments.killable_study", *words]
@@ -87,7 +87,7 @@ def test_kills_while_settings_are_drawn_shift_nothing(whole: Tuned, dataset: Dat
 
 
 @pytest.mark.slow
-def test_journal_cut_at_any_byte_goes_on_to_the_same_study(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
+def test_journal_cut_at_any_byte_resumes_to_the_same_study(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
     """Each prefix of the journal is what a kill at that moment leaves."""
     content = (whole.search.path / "journal.jsonl").read_bytes()
     header = content.index(b"\n") + 1
@@ -96,20 +96,20 @@ def test_journal_cut_at_any_byte_goes_on_to_the_same_study(whole: Tuned, dataset
         folder.mkdir()
         shutil.copy(whole.search.path / "study.json", folder)
         (folder / "journal.jsonl").write_bytes(content[: header + int(share * (len(content) - header))])
-        found = tune(small_search(dataset, folder), trials=4, device="cpu")
-        assert outcome(found.trials)[:4] == outcome(whole.trials)[:4]
+        tuned = tune(small_search(dataset, folder), trials=4, device="cpu")
+        assert outcome(tuned.trials)[:4] == outcome(whole.trials)[:4]
 
 
 def test_trial_killed_between_its_last_report_and_its_pruning_is_pruned(
     whole: Tuned, dataset: Dataset, folder: Path
 ) -> None:
     pruned = next(row.trial for row in whole.trials if row.state == "pruned")
-    told = events(folder)
-    end = next(at for at, event in enumerate(told) if event["event"] == "ended" and event["trial"] == pruned)
-    rechain(folder / "journal.jsonl", told[:end])
+    recorded = events(folder)
+    end = next(at for at, event in enumerate(recorded) if event["event"] == "ended" and event["trial"] == pruned)
+    rechain(folder / "journal.jsonl", recorded[:end])
     (folder / "trials.jsonl").unlink()
-    found = tune(small_search(dataset, folder), trials=pruned + 1, device="cpu")
-    assert outcome(found.trials) == outcome(whole.trials)[: pruned + 1]
+    tuned = tune(small_search(dataset, folder), trials=pruned + 1, device="cpu")
+    assert outcome(tuned.trials) == outcome(whole.trials)[: pruned + 1]
     assert intermediate(folder)[pruned] == intermediate(whole.search.path)[pruned]
 
 
@@ -241,16 +241,16 @@ def search_of_version_0_1(out: Path) -> Any:
     return search_for(load("checkerboard"), "lightgcn", settings={"epochs": 2}, seed=5, source="checkerboard", out=out)
 
 
-def test_study_of_version_0_1_is_continued(tmp_path: Path) -> None:
+def test_study_of_version_0_1_is_resumed(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(VERSION_0_1, tmp_path / "study"))
     rows = [TrialSummary(**json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
-    found = tune(search_of_version_0_1(folder), trials=5, device="cpu")
-    assert list(found.trials[:3]) == rows
+    tuned = tune(search_of_version_0_1(folder), trials=5, device="cpu")
+    assert list(tuned.trials[:3]) == rows
     fresh = tune(search_of_version_0_1(tmp_path / "fresh"), trials=5, device="cpu")
-    assert [dict(row.settings) for row in found.trials] == [dict(row.settings) for row in fresh.trials]
-    assert outcome(found.trials[3:]) == outcome(fresh.trials[3:])
+    assert [dict(row.settings) for row in tuned.trials] == [dict(row.settings) for row in fresh.trials]
+    assert outcome(tuned.trials[3:]) == outcome(fresh.trials[3:])
     (folder / "study.db").unlink()
-    assert list(tune(search_of_version_0_1(folder), trials=5, device="cpu").trials) == list(found.trials)
+    assert list(tune(search_of_version_0_1(folder), trials=5, device="cpu").trials) == list(tuned.trials)
 
 
 @pytest.mark.parametrize("damage", ["deleted", "emptied", "overwritten"])

@@ -1,4 +1,4 @@
-"""Search spaces: what is worth searching of each model, and what ``--search`` understands."""
+"""Search spaces: those of each model, and those parsed from ``--search``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dgcf.train.presets import PRESETS
 
 
 @pytest.mark.parametrize("model", CATALOG)
-def test_every_preset_lies_in_the_space_that_it_starts(model: str) -> None:
-    """Or the first trial would not be the preset."""
+def test_every_preset_lies_in_its_search_space(model: str) -> None:
+    """Otherwise the first trial would not be the preset."""
     for preset in PRESETS:
         for dataset in ("deoscirec/ml-100k", "ml-1m", "amazon-movies-tv", "gowalla", "other"):
             recipe = resolve(model, dataset=dataset, preset=preset)
@@ -25,7 +25,7 @@ def test_every_preset_lies_in_the_space_that_it_starts(model: str) -> None:
             assert outside == {}, (preset, dataset)
 
 
-def test_only_what_has_an_effect_is_searched() -> None:
+def test_settings_without_effect_are_not_searched() -> None:
     def names(model: str, **settings: object) -> set[str]:
         return set(space_of(resolve(model, preset="plain", settings=settings)))
 
@@ -52,7 +52,7 @@ def test_only_what_has_an_effect_is_searched() -> None:
         ("epsilon=auto,0.001", ("epsilon", OneOf(("auto", 0.001)))),
     ],
 )
-def test_spaces_in_words(word: str, space: tuple[str, object]) -> None:
+def test_parsed_spaces(word: str, space: tuple[str, object]) -> None:
     assert parse_space(word) == space
 
 
@@ -76,12 +76,12 @@ def test_spaces_in_words(word: str, space: tuple[str, object]) -> None:
         ("dim=64,64", "fix it with --set dim=64"),
     ],
 )
-def test_what_is_no_space_is_refused(word: str, message: str) -> None:
+def test_invalid_space_is_refused(word: str, message: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         parse_space(word)
     assert message in str(refusal.value)
 
 
-def test_whole_bounds_of_a_real_setting_are_real() -> None:
+def test_integer_bounds_of_a_real_setting_become_real() -> None:
     assert format_spaces({"edge_dropout": match_type(Between(0, 1), 0.1)}) == {"edge_dropout": "0.0:1.0"}
     assert format_spaces({"layers": match_type(Between(1, 4), 3)}) == {"layers": "1:4"}

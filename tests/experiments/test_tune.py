@@ -1,4 +1,4 @@
-"""The search: exact counts whatever is killed and shared, the same trials every time, and never a look at test."""
+"""Tuning: the same trials whatever is killed or shared, and no use of the test split."""
 
 from __future__ import annotations
 
@@ -55,29 +55,29 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    """The study that nothing disturbed."""
+    """A study that was not interrupted."""
     torch.set_num_threads(1)
     return tune(small_search(dataset, tmp_path_factory.mktemp("whole") / "study"), trials=TRIALS, device="cpu")
 
 
 def outcome(rows: Any) -> list[tuple[Any, ...]]:
-    """Everything of the trials but the time that they took."""
+    """Return the trials without their times."""
     return [(r.trial, r.state, r.value, r.epoch, r.epochs, dict(r.settings), r.reason) for r in rows]
 
 
 def intermediate(folder: Path) -> dict[int, dict[int, float]]:
-    """What each trial reported at each epoch."""
-    found: dict[int, dict[int, float]] = {}
+    """Return the reported values of each trial, by epoch."""
+    values: dict[int, dict[int, float]] = {}
     for line in (folder / "journal.jsonl").read_bytes().split(b"\n")[:-1]:
         event = json.loads(line)
         if event["event"] == "reported":
-            found.setdefault(event["trial"], {})[event["epoch"]] = event["value"]
-    return found
+            values.setdefault(event["trial"], {})[event["epoch"]] = event["value"]
+    return values
 
 
-def test_every_trial_is_an_ordinary_training(whole: Tuned, dataset: Dataset) -> None:
+def test_trial_equals_training_with_its_settings(whole: Tuned, dataset: Dataset) -> None:
     """The first is the preset; a trial's value is what training with its settings and nothing else reaches."""
-    assert [row.trial for row in whole.trials] == list(range(TRIALS))
+    assert [trial.trial for trial in whole.trials] == list(range(TRIALS))
     first = whole.trials[0]
     plain = resolve("bpr-mf", preset="plain").settings()
     assert dict(first.settings) == {key: plain[key] for key in ("dim", "learning_rate", "l2")}
@@ -90,7 +90,7 @@ def test_every_trial_is_an_ordinary_training(whole: Tuned, dataset: Dataset) -> 
         assert validator(dataset, "recall@20")(trained.ranking)["recall@20"] == row.value
 
 
-def test_trials_below_the_median_are_pruned_after_the_warm_up_and_only_those(whole: Tuned) -> None:
+def test_exactly_the_trials_below_the_median_are_pruned_after_the_warm_up(whole: Tuned) -> None:
     reported = intermediate(whole.search.path)
     complete: list[TrialSummary] = []
     pruned = 0
@@ -105,7 +105,7 @@ def test_trials_below_the_median_are_pruned_after_the_warm_up_and_only_those(who
     assert 0 < pruned < TRIALS - 5
 
 
-def test_the_folder_tells_the_outcome(whole: Tuned) -> None:
+def test_study_folder_holds_the_result(whole: Tuned) -> None:
     folder = whole.search.path
     assert sorted(path.name for path in folder.iterdir()) == [
         *("best.toml", "importance.png", "journal.jsonl", "study.json", "trials", "trials.jsonl")
@@ -119,17 +119,15 @@ def test_the_folder_tells_the_outcome(whole: Tuned) -> None:
     best = read_toml(folder / "best.toml")
     assert (best.pop("model"), best.pop("preset")) == ("bpr-mf", "plain")
     assert resolve("bpr-mf", preset="plain", settings=best).settings() == whole.recipe().settings()
-    told = json.loads((folder / "study.json").read_text())
-    assert told["space"] == {"dim": "32,64,128", "learning_rate": "0.0001:0.01:log", "l2": "1e-05:0.1:log"}
+    about = json.loads((folder / "study.json").read_text())
+    assert about["space"] == {"dim": "32,64,128", "learning_rate": "0.0001:0.01:log", "l2": "1e-05:0.1:log"}
 
 
-def test_a_finished_study_is_only_told_again_and_a_longer_one_goes_on(
-    whole: Tuned, dataset: Dataset, tmp_path: Path
-) -> None:
+def test_finished_study_is_not_run_again_and_can_be_extended(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
     search = small_search(dataset, tmp_path / "study")
     for trials in (2, 2, 4):
-        found = tune(search, trials=trials, device="cpu")
-        assert outcome(found.trials) == outcome(whole.trials)[:trials]
+        tuned = tune(search, trials=trials, device="cpu")
+        assert outcome(tuned.trials) == outcome(whole.trials)[:trials]
 
 
 class Stop(Progress):
@@ -143,7 +141,7 @@ class Stop(Progress):
             raise KeyboardInterrupt
 
 
-class Heard(Progress):
+class Epochs(Progress):
     """Keeps which epochs were trained."""
 
     def __init__(self) -> None:
@@ -153,18 +151,18 @@ class Heard(Progress):
         self.epochs.append((job, report.epoch))
 
 
-def test_an_interrupted_trial_goes_on_from_its_checkpoint(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
+def test_interrupted_trial_resumes_from_its_checkpoint(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
     search = small_search(dataset, tmp_path / "study")
     with pytest.raises(KeyboardInterrupt):
         tune(search, trials=5, device="cpu", save_every=0, progress=Stop(2, 9))
-    heard = Heard()
-    found = tune(search, trials=5, device="cpu", progress=heard)
-    assert outcome(found.trials) == outcome(whole.trials)[:5]
-    assert heard.epochs[0] == ("trial 2", 9), "epoch 9 was not yet saved, the eight before it were"
+    progress = Epochs()
+    tuned = tune(search, trials=5, device="cpu", progress=progress)
+    assert outcome(tuned.trials) == outcome(whole.trials)[:5]
+    assert progress.epochs[0] == ("trial 2", 9), "epoch 9 was not yet saved, the eight before it were"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_kills_at_random_moments_leave_no_trace(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
+def test_kills_at_random_moments_do_not_change_the_study(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
     folder = tmp_path / "study"
     words = [str(dataset.save(tmp_path / "data")), str(TRIALS), str(folder)]
     command = [sys.executable, "-m", "tests.experiments.killable_study", *words]
@@ -174,23 +172,23 @@ def test_kills_at_random_moments_leave_no_trace(whole: Tuned, dataset: Dataset, 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
         assert nursery.stdin is not None
         assert nursery.stdout is not None
-        told = nursery.stdout
+        lines = nursery.stdout
 
         def start() -> int:
             assert nursery.stdin is not None
             nursery.stdin.write("\n")
             nursery.stdin.flush()
-            word, number = told.readline().split()
+            word, number = lines.readline().split()
             assert word == "ready"
             return int(number)
 
         def end() -> str:
-            return next(line for line in told if line != "epoch\n")
+            return next(line for line in lines if line != "epoch\n")
 
         for share in uniform(4, "test/kill", KILLS):
             pid = start()
             for _ in range(int(share * stride)):
-                assert told.readline() == "epoch\n"
+                assert lines.readline() == "epoch\n"
             time.sleep(share * 0.01)  # anywhere between two epochs
             os.kill(pid, signal.SIGKILL)
             assert end() == f"ended {-signal.SIGKILL}\n"
@@ -210,9 +208,9 @@ def test_two_processes_share_the_trials_and_lose_none(dgcf_popen: Any, dataset: 
     processes = [dgcf_popen(*words, "--device", "cpu", "--out", tmp_path / "a b?{c}#%d") for _ in range(2)]
     answers = []
     for process in processes:
-        output, told = process.communicate(timeout=120)
-        assert process.returncode == 0, told
-        assert "locked" not in told
+        output, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        assert "locked" not in errors
         answers.append(json.loads(output))
     for answer in answers:
         answer.pop("seconds")
@@ -227,20 +225,20 @@ def test_two_processes_share_the_trials_and_lose_none(dgcf_popen: Any, dataset: 
 
 
 def test_jobs_are_processes_that_share_the_trials(dataset: Dataset, tmp_path: Path) -> None:
-    found = tune(small_search(dataset, tmp_path / "study"), trials=5, jobs=2, device="cpu")
-    assert [row.trial for row in found.trials] == list(range(5))
-    assert all(row.state in ("complete", "pruned") for row in found.trials)
+    tuned = tune(small_search(dataset, tmp_path / "study"), trials=5, jobs=2, device="cpu")
+    assert [trial.trial for trial in tuned.trials] == list(range(5))
+    assert all(row.state in ("complete", "pruned") for row in tuned.trials)
     assert torch.get_num_threads() == 1
 
 
-def test_the_test_split_changes_nothing(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
+def test_test_split_does_not_change_the_study(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
     shuffled = permutation(0, "test/scramble", dataset.n_users)
     users = shuffled[dataset.test.user_idx]
     scrambled = replace(dataset, test=Pairs.from_indices(users, dataset.test.indices, dataset.n_users, dataset.n_items))
     assert scrambled.fingerprint != dataset.fingerprint
-    found = tune(small_search(scrambled, tmp_path / "study"), trials=4, device="cpu")
-    assert outcome(found.trials) == outcome(whole.trials)[:4]
-    assert len(found.search.dataset.test) == 0
+    tuned = tune(small_search(scrambled, tmp_path / "study"), trials=4, device="cpu")
+    assert outcome(tuned.trials) == outcome(whole.trials)[:4]
+    assert len(tuned.search.dataset.test) == 0
 
 
 @pytest.mark.parametrize(
@@ -257,7 +255,7 @@ def test_the_test_split_changes_nothing(whole: Tuned, dataset: Dataset, tmp_path
     ],
     ids=str,
 )
-def test_a_study_of_something_else_is_refused(
+def test_other_study_in_the_folder_is_refused(
     whole: Tuned, dataset: Dataset, changed: Mapping[str, Any], message: str
 ) -> None:
     words: dict[str, Any] = {"model": "bpr-mf", "preset": "plain", "settings": SETTINGS, "seed": 3, **changed}
@@ -270,9 +268,7 @@ def test_a_study_of_something_else_is_refused(
 @pytest.mark.parametrize(
     "how", [{"search": {"recency": Between(0.0, 2.0)}}, {"settings": {**SETTINGS, "recency": 1.0}}]
 )
-def test_what_is_recent_needs_an_order_and_always_the_same(
-    dataset: Dataset, tmp_path: Path, how: dict[str, Any]
-) -> None:
+def test_recency_needs_the_same_order_every_time(dataset: Dataset, tmp_path: Path, how: dict[str, Any]) -> None:
     one, other = (dataset_in_order(dataset, seed) for seed in (0, 1))
     words: dict[str, Any] = {"preset": "plain", "settings": SETTINGS, "seed": 3, "out": tmp_path / "study", **how}
     with pytest.raises(DataError, match="recency needs the order of each user's pairs"):
@@ -283,7 +279,7 @@ def test_what_is_recent_needs_an_order_and_always_the_same(
         tune(search_for(other, "bpr-mf", **words), trials=1, device="cpu")
 
 
-def test_a_setting_that_came_after_a_study_is_no_change_at_its_default(
+def test_setting_added_after_a_study_is_unchanged_at_its_default(
     whole: Tuned, dataset: Dataset, tmp_path: Path
 ) -> None:
     older = tmp_path / "study"
@@ -308,19 +304,19 @@ def rewrite_study(folder: Path, about: dict[str, Any]) -> None:
     rechain(folder / "journal.jsonl", events)
 
 
-def test_settings_that_cannot_be_trained_are_the_worst_trials(dataset: Dataset, tmp_path: Path) -> None:
+def test_diverging_trials_fail_and_are_never_the_best(dataset: Dataset, tmp_path: Path) -> None:
     """Of 64 layers without gates the powers of the graph overflow at a step of 10."""
     spaces = {"layers": OneOf((1, 64)), "learning_rate": Between(5.0, 10.0)}
     fixed = {"dim": 4, "l2": 0.0, "edge_dropout": 0.0, "epochs": 4, "evaluate_every": 2}
     search = search_for(dataset, "dgcf", settings=fixed, search=spaces, out=tmp_path / "study")
-    found = tune(search, trials=8, device="cpu")
-    failed = [row for row in found.trials if row.state == "failed"]
+    tuned = tune(search, trials=8, device="cpu")
+    failed = [row for row in tuned.trials if row.state == "failed"]
     assert failed
-    assert len(failed) == found.to_dict()["failed"]
+    assert len(failed) == tuned.to_dict()["failed"]
     assert all("is not finite" in (row.reason or "") for row in failed)
     assert {row.settings["layers"] for row in failed} == {64}
-    assert found.best.settings["layers"] == 1
-    assert len(found.trials) == 8
+    assert tuned.best.settings["layers"] == 1
+    assert len(tuned.trials) == 8
 
 
 class Shrinking(Progress):
@@ -334,7 +330,7 @@ class Shrinking(Progress):
         self.monkeypatch.setattr(memory, "available_memory", lambda: free)
 
 
-def test_what_does_not_fit_into_memory_fails_with_its_reason(
+def test_trial_that_exceeds_memory_fails_with_its_reason(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = search_for(dataset, "ease", out=tmp_path / "study")
@@ -342,20 +338,20 @@ def test_what_does_not_fit_into_memory_fails_with_its_reason(
         patch.setattr(memory, "available_memory", lambda: 1000)
         with pytest.raises(ConfigError, match="model ease needs about"):  # the first already: nothing is searched
             tune(search, trials=3, device="cpu")
-    found = tune(search, trials=3, device="cpu", progress=Shrinking(monkeypatch))
-    assert [row.state for row in found.trials] == ["complete", "failed", "complete"]
-    assert "model ease needs about" in (found.trials[1].reason or "")
+    tuned = tune(search, trials=3, device="cpu", progress=Shrinking(monkeypatch))
+    assert [row.state for row in tuned.trials] == ["complete", "failed", "complete"]
+    assert "model ease needs about" in (tuned.trials[1].reason or "")
 
 
-def test_a_model_that_is_solved_at_once_is_tuned_too(dataset: Dataset, tmp_path: Path) -> None:
-    found = tune(search_for(dataset, "ease", metric="ndcg@5", out=tmp_path / "study"), trials=4, device="cpu")
-    assert [row.epochs for row in found.trials] == [1] * 4
-    recipe = resolve("ease", settings=found.best.settings)
+def test_solved_model_is_tuned(dataset: Dataset, tmp_path: Path) -> None:
+    tuned = tune(search_for(dataset, "ease", metric="ndcg@5", out=tmp_path / "study"), trials=4, device="cpu")
+    assert [row.epochs for row in tuned.trials] == [1] * 4
+    recipe = resolve("ease", settings=tuned.best.settings)
     trained = train(dataset, recipe, device="cpu")
-    assert validator(dataset, "ndcg@5")(trained.ranking)["ndcg@5"] == found.best.value
+    assert validator(dataset, "ndcg@5")(trained.ranking)["ndcg@5"] == tuned.best.value
 
 
-def test_what_can_be_refused_is_refused_before_anything_is_written(dataset: Dataset, tmp_path: Path) -> None:
+def test_invalid_search_is_refused_before_anything_is_written(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "x").touch()
     bare = planted_tastes(validation=False)
@@ -381,6 +377,6 @@ def test_what_can_be_refused_is_refused_before_anything_is_written(dataset: Data
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
 
 
-def test_no_time_is_no_trial(dataset: Dataset, tmp_path: Path) -> None:
+def test_zero_minutes_run_no_trial(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there was no time for any"):
         tune(small_search(dataset, tmp_path / "study"), minutes=0, device="cpu")
