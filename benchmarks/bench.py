@@ -38,7 +38,7 @@ from dgcf.graph import Propagation, build_propagation
 from dgcf.models import entry
 from dgcf.ranking.topk import EmbeddingIndex, top_k
 from dgcf.train import TrainConfig, Trainer
-from dgcf.train.loop import SideBySide
+from dgcf.train.loop import TrainingLoop
 from dgcf.train.losses import sampled_softmax
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -101,7 +101,7 @@ def epoch_of(name: str, propagation: Propagation, pairs: Pairs, edge_dropout: fl
     config = replace(entry(name).config, dim=DIM, layers=LAYERS)
     model = entry(name).build(pairs.n_users, pairs.n_items, config)
     settings = TrainConfig(batch_size=BATCH, l2=1e-4, epochs=10**6, edge_dropout=edge_dropout)
-    return SideBySide([Trainer(model, propagation, pairs, settings)]).train_epoch
+    return TrainingLoop([Trainer(model, propagation, pairs, settings)]).train_epoch
 
 
 class PlainLightGCN:

@@ -28,7 +28,7 @@ from dgcf.models.base import GraphModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.lightgcn import LightGCN, LightGCNConfig
 from dgcf.train.config import TrainConfig
-from dgcf.train.loop import SideBySide
+from dgcf.train.loop import TrainingLoop
 from dgcf.train.trainer import Trainer
 
 EPSILON = {"ml-100k": 0.006, "ml-1m": 0.001, "amazon-movies-tv": 0.003, "gowalla": 0.004}
@@ -49,7 +49,7 @@ def our_epoch(dataset: Dataset, model: GraphModel, config: TrainConfig) -> Calla
     spec = model.config.spec()
     propagation = build_propagation(dataset.train.to_scipy(), spec).to(device="cuda")
     trainer = Trainer(model, propagation, dataset.train, config, seed=0, device="cuda")
-    loop = SideBySide([trainer])
+    loop = TrainingLoop([trainer])
     loop.train_epoch()
     return loop.train_epoch
 
@@ -209,9 +209,9 @@ def many_seeds(folder: Path) -> str:
     training = TrainConfig(batch_size=512, edge_dropout=0.1, l2=1e-2)
     propagation = build_propagation(dataset.train.to_scipy(), config.spec()).to(device="cuda")
 
-    def loop_over(seeds: range) -> SideBySide:
+    def loop_over(seeds: range) -> TrainingLoop:
         shape = (dataset.n_users, dataset.n_items)
-        return SideBySide(
+        return TrainingLoop(
             [
                 Trainer(DGCF(*shape, config, seed), propagation, dataset.train, training, seed=seed, device="cuda")
                 for seed in seeds

@@ -37,7 +37,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.graph import build_propagation
 from dgcf.models import entry
 from dgcf.train import TrainConfig, Trainer
-from dgcf.train.loop import SideBySide
+from dgcf.train.loop import TrainingLoop
 from dataclasses import replace
 users, items = np.load(sys.argv[1] + "/train.npy")
 pairs = Pairs.from_indices(users, items, users.max() + 1, items.max() + 1)
@@ -46,7 +46,7 @@ config = replace(model_entry.config, dim=64, layers=3, **{settings})
 model = model_entry.build(pairs.n_users, pairs.n_items, config)
 trainer = Trainer(model, build_propagation(pairs.to_scipy(), config.spec()), pairs,
                   TrainConfig(batch_size=2048, l2=1e-4, epochs=10**6, edge_dropout={drop}))
-loop = SideBySide([trainer])
+loop = TrainingLoop([trainer])
 def epoch():
     assert loop.train_epoch()
 """

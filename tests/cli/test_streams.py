@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from dgcf.train import Run
-from dgcf.train.interrupt import asked_to_stop
+from dgcf.train.interrupt import stop_requested
 from dgcf.train.run.observer import PlainLines
 from tests.cli.processes import VERBS, command, environment, words_of
 from tests.conftest import hear_ctrl_c
@@ -113,11 +113,11 @@ def default_signals() -> None:
 def test_hang_up_that_is_ignored_stays_ignored_in_training() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with asked_to_stop() as asked:
+        with stop_requested() as asked:
             os.kill(os.getpid(), signal.SIGHUP)
             assert not asked()
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        with asked_to_stop() as asked:
+        with stop_requested() as asked:
             os.kill(os.getpid(), signal.SIGHUP)
             assert asked()
     finally:

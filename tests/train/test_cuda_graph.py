@@ -19,7 +19,7 @@ from dgcf.train.config import TrainConfig
 from dgcf.train.engines import device_batches
 from dgcf.train.engines.device_batches import DeviceBatches, LaidOutEpochs
 from dgcf.train.engines.device_random import device_bits, device_uniform
-from dgcf.train.loop import SideBySide
+from dgcf.train.loop import TrainingLoop
 from dgcf.train.sampler import Sampler
 from dgcf.train.trainer import Trainer
 from tests.ordering import dataset_in_order
@@ -155,7 +155,7 @@ def test_recorded_steps_agree_with_the_cpu_and_with_themselves(model: str, setti
 @pytest.mark.parametrize("model", ["dgcf", "ngcf"])
 def test_seeds_side_by_side_are_the_same_to_the_bit_as_one_by_one(model: str, settings: dict[str, Any]) -> None:
     together = [trainer("cuda", model=model, seed=seed, **settings) for seed in (1, 2, 3)]
-    SideBySide(together).fit()
+    TrainingLoop(together).fit()
     for seed, one in zip((1, 2, 3), together, strict=True):
         assert_same(one, trained("cuda", model=model, seed=seed, **settings))
 

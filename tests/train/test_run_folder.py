@@ -141,7 +141,7 @@ def test_an_interruption_saves_in_the_middle_of_an_epoch_and_says_so(
         run.recipe.train,
         seed=run.seed,
         validate=validation_of(dataset),
-        keeper=run,
+        run=run,
         interrupted=lambda: next(steps),
     )
     assert trainer.sampler.batches_per_epoch == 4
@@ -312,7 +312,7 @@ def test_links_fifos_and_devices_in_a_run_folder_are_refused(
 
 def test_a_poisoned_state_is_never_saved(run: Run, dataset: Dataset) -> None:
     model, propagation = build(dataset, run.recipe, seed=run.seed)
-    trainer = Trainer(model, propagation, dataset.train, run.recipe.train, keeper=run)
+    trainer = Trainer(model, propagation, dataset.train, run.recipe.train, run=run)
     run.save(trainer.checkpoint())
     before = (run.path / "last.safetensors").read_bytes()
     model.layer0.register_hook(lambda gradient: gradient * torch.nan)

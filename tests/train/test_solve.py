@@ -68,7 +68,7 @@ class TestRun:
         again = fit(dataset, Run.open(tmp_path / "run"), heard)
         assert torch.equal(scores(first.ranking), scores(again.ranking))
         assert {name: (tmp_path / "run" / name).read_bytes() for name in FILES} == before
-        assert "was solved before; there is nothing to go on with" in heard.notes[0]
+        assert "is already solved; nothing is left to train" in heard.notes[0]
         assert heard.reports == []
 
     def test_the_same_seed_gives_the_same_files(self, model: str, dataset: Dataset, tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from dgcf.experiments.results import CompareResult, model_result, with_compariso
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, groups, pick_device, resolve
-from dgcf.train.api import CURVES, picture
 from dgcf.train.recipe import TRAIN_KEYS
 from dgcf.train.run.folder import order_of
+from dgcf.train.run.plots import CURVES, plot_run
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ def _candidates(base: Path) -> Iterator[Path]:
 def _reuse(run: Run, notify: Notify) -> None:
     notify(f"{run.path} is finished; it is reused.")
     if not run.recipe.entry.solved and not (run.path / CURVES).exists():
-        picture(run)  # the process was killed between the last state and its figure
+        plot_run(run)  # the process was killed between the last state and its figure
 
 
 def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Options) -> None:

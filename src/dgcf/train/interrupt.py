@@ -1,4 +1,4 @@
-"""Signals during training: the first one asks the loop to stop between two steps, the second one stops at once."""
+"""Signals during training: the first stops the loop between two steps, the second stops immediately."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from types import FrameType
 
 
 @contextlib.contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Give a question that answers yes after the first Ctrl-C, SIGTERM or, unless it is ignored (nohup), SIGHUP.
+def stop_requested() -> Iterator[Callable[[], bool]]:
+    """Yield a callable that is True after the first SIGINT, SIGTERM or, unless it is ignored (nohup), SIGHUP.
 
-    A step must not be torn apart half-way: some parameters would be updated and others not. Signals reach only a
-    process's main thread; elsewhere the answer stays no and Python's own behaviour is left as it is.
+    A step must not be interrupted: some parameters would be updated and others not. Only the main thread receives
+    signals; in others the callable stays False and the handlers are left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    asked = threading.Event()
+    requested = threading.Event()
 
     def handler(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
+        if requested.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        requested.set()
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield asked.is_set
+        yield requested.is_set
     finally:
         for number, old in before.items():
             signal.signal(number, old)

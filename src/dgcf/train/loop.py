@@ -1,4 +1,4 @@
-"""The only training loop: it drives one training, or several side by side that are alike but for their seeds."""
+"""The training loop, for one training or for several that differ in their seeds alone."""
 
 from __future__ import annotations
 
@@ -12,38 +12,37 @@ if TYPE_CHECKING:
     from dgcf.train.trainer import Trainer
 
 
-class SideBySide:
-    """Trainings of the same model, data and settings with different seeds, all at the same batch of the same epoch.
+class TrainingLoop:
+    """Runs trainings of the same model, data and settings with different seeds, all at the same batch and epoch.
 
-    On a CUDA device their steps are taken as one, each to the bit as if it were alone; one that is finished leaves
-    the others.
+    Each has the bits that it would have alone. One that is finished leaves the others.
     """
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
-        places = {(trainer.epoch, trainer.done) for trainer in trainers}
-        assert len(places) == 1, "trainings side by side are at the same place"
+        progress = {(trainer.epoch, trainer.done) for trainer in trainers}
+        assert len(progress) == 1, "trainings side by side are at the same epoch and batch"
         self.trainers = trainers
         self._running: list[Trainer] = []
         self._engine: Engine
 
     def fit(self) -> list[str]:
-        """Train each to its end, the end of its patience, or all to an interruption; the reasons in words."""
+        """Train each to its end, or all to an interruption; return why each stopped."""
         reasons: dict[int, str] = {}
         for trainer in self.trainers:
-            trainer.say_what_is_unusual()
-        going_on = True
-        while going_on:
+            trainer.note_unusual_settings()
+        running = True
+        while running:
             for number, trainer in enumerate(self.trainers):
                 if trainer.finished and number not in reasons:
                     reasons[number] = trainer.close()
-            going_on = len(reasons) < len(self.trainers) and self.train_epoch()
+            running = len(reasons) < len(self.trainers) and self.train_epoch()
         for number, trainer in enumerate(self.trainers):
             if number not in reasons:
                 reasons[number] = trainer.close()
         return [reasons[number] for number in range(len(self.trainers))]
 
     def train_epoch(self) -> bool:
-        """Finish the epoch in progress of all that are not finished; False if asked to stop between two steps."""
+        """Complete the current epoch of all unfinished trainings; return False if interrupted between two steps."""
         running = [trainer for trainer in self.trainers if not trainer.finished]
         if running != self._running:
             self._running, self._engine = running, pick_engine(running)
@@ -51,7 +50,7 @@ class SideBySide:
         batches, before = first.sampler.batches_per_epoch, first.done
         for trainer in running:
             trainer.observer.epoch_began(trainer.epoch, trainer.config.epochs, batches, trainer.done)
-        began = time.perf_counter()
+        started = time.perf_counter()
         self._engine.begin_epoch(first.epoch, first.done)
         while first.done < batches:
             self._engine.step(first.done)
@@ -64,8 +63,8 @@ class SideBySide:
                 for trainer in running:
                     trainer.save()
         for trainer in running:
-            trainer.refuse_divergence()
-        seconds = time.perf_counter() - began
+            trainer.raise_if_diverged()
+        seconds = time.perf_counter() - started
         for trainer in running:
             trainer.end_epoch(seconds, batches - before)
             trainer.save()

@@ -1,4 +1,4 @@
-"""Training without a loop: a model is solved, validated and kept as the first and only epoch of its run."""
+"""Training without a loop: a model is solved, validated and saved as the only epoch of its run."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ def solve(
     model: SolvedModel,
     pairs: Pairs,
     metric: str,
-    *,
     seed: int,
     validate: Validate | None,
     observer: Observer,
     run: Run | None,
 ) -> str:
-    """Fill the model from ``pairs``, or from a run that was solved before; give the reason for stopping in words."""
+    """Solve the model for ``pairs``, or load it from a run that is solved already; return why it stopped."""
     saved = run.resume() if run is not None else None
     if saved is not None and run is not None:
         fill_model(model, saved.part("best"), str(run.path / "last.safetensors"))
-        observer.note(f"{run.path} was solved before; there is nothing to go on with.")
+        observer.note(f"{run.path} is already solved; nothing is left to train.")
     else:
-        _solve_anew(model, pairs, metric, seed, validate, observer, run)
+        _solve(model, pairs, metric, seed, validate, observer, run)
     reason = "solved at once"
     observer.finished(reason)
     return reason
 
 
-def _solve_anew(
+def _solve(
     model: SolvedModel,
     pairs: Pairs,
     metric: str,
@@ -68,7 +67,7 @@ def _solve_anew(
 
 
 def _checkpoint(model: SolvedModel) -> Checkpoint:
-    """As the training loop leaves it after one epoch: the next would be the second, and the first was the best."""
+    """Return the checkpoint of the training loop after one epoch: the next is the second, and the first is the best."""
     return Checkpoint(
         {f"best.{name}": tensor for name, tensor in model.state_dict().items()},
         {"epoch": 2, "done": 0, "stopping": {"best_epoch": 1}},

@@ -1,7 +1,6 @@
-"""One training: batches in, one Adam step each, validation now and then, the best state kept.
+"""The state of one training: weights, optimizer, progress, early stopping and the best epoch.
 
-The loop that drives it is ``SideBySide``. It knows neither files nor metrics: whoever starts it passes in how to
-validate, whom to tell and where to save.
+``TrainingLoop`` runs it and an engine computes its steps. Validation, observers and the run folder are passed in.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dgcf.random import bits
 from dgcf.ranking.rankings import Embeddings, Ranking
 from dgcf.ranking.torch_backend import unit_embeddings
 from dgcf.train.config import TrainConfig
-from dgcf.train.loop import SideBySide
+from dgcf.train.loop import TrainingLoop
 from dgcf.train.run.checkpoint import Checkpoint, adam_tensors, check_weights, fill_adam, fill_model
 from dgcf.train.run.observer import EpochReport, Observer
 from dgcf.train.sampler import Sampler
@@ -37,27 +36,24 @@ class DivergedError(DgcfError):
     kind = "diverged"
 
 
-class Keeper(Protocol):
-    """Where the loop leaves its traces; a run folder is one."""
+class TrainingRun(Protocol):
+    """Where a training is recorded; a run folder is one."""
 
     def record(self, metrics: Mapping[str, Any], seconds: float, validation_seconds: float) -> None:
-        """Keep the metrics of a finished epoch, and the time that training and validation took."""
-        ...
+        """Record the metrics of a finished epoch, and the time of training and validation."""
 
     def due(self) -> bool:
-        """Whether it is time to save again."""
-        ...
+        """Return whether it is time to save again."""
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Keep the state, whole."""
-        ...
+        """Save the state."""
 
 
 class Trainer:
-    """Trains ``model`` on ``pairs``; ``fit`` runs to the end or to an interruption, from wherever ``restore`` put it.
+    """Trains ``model`` on ``pairs``; ``fit`` runs to the end or to an interruption, from the start or from ``restore``.
 
-    ``validate`` maps the ranked embeddings to metrics; without it training takes exactly ``config.epochs`` epochs and
-    the last one counts as best. ``interrupted`` is asked after every step.
+    ``validate`` maps the embeddings to metrics; without it training takes exactly ``config.epochs`` epochs and the last
+    one counts as best. ``interrupted`` is called after every step.
     """
 
     def __init__(
@@ -71,31 +67,29 @@ class Trainer:
         device: torch.device | str = "cpu",
         validate: Validate | None = None,
         observer: Observer | None = None,
-        keeper: Keeper | None = None,
+        run: TrainingRun | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.device = torch.device(device)
         self.model = model.to(self.device)
         self.propagation = propagation
         self.config, self.seed, self.validate = config, seed, validate
-        self.observer, self.keeper, self.interrupted = observer or Observer(), keeper, interrupted
+        self.observer, self.run, self.interrupted = observer or Observer(), run, interrupted
         self.sampler = sampler_for(pairs, config, seed)
-        # On a CUDA device Adam counts its steps there, so that a recorded step can be replayed without the host.
+        # A capturable Adam counts its steps on the device, so that a recorded step can be replayed without the host.
         capturable = self.device.type == "cuda"
         self.optimizer = torch.optim.Adam(
             model.parameters(), lr=config.learning_rate, fused=True, capturable=capturable
         )
         self.stopping = EarlyStopping(config.patience, config.min_epochs)
-        self.epoch, self.done = 1, 0  # the epoch in progress, and how many of its batches are done
+        self.epoch, self.done = 1, 0  # the current epoch, and how many of its batches are done
         self.best: dict[str, Tensor] = {}
         self.running_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self.drop_seed = int(bits(seed, "edge-dropout", 1)[0] >> 1)
 
-    # -- the course of a training ---------------------------------------------------------------------------------
-
     def fit(self) -> str:
-        """Train until the end, the end of patience or an interruption; give the reason in words."""
-        return SideBySide([self]).fit()[0]
+        """Train to the end or to an interruption; return why it stopped."""
+        return TrainingLoop([self]).fit()[0]
 
     @property
     def finished(self) -> bool:
@@ -105,7 +99,8 @@ class Trainer:
     def completed_epochs(self) -> int:
         return self.epoch - 1
 
-    def say_what_is_unusual(self) -> None:
+    def note_unusual_settings(self) -> None:
+        """Note missing validation, settings without effect and skipped users."""
         if self.validate is None:
             self.observer.note(
                 f"there is no validation split, so training takes all {self.config.epochs} epochs and keeps the last."
@@ -120,7 +115,7 @@ class Trainer:
             )
 
     def close(self) -> str:
-        """Save, and say why training is over: it is finished, or was interrupted."""
+        """Save, and return why training stopped: it is finished, or was interrupted."""
         if not self.finished:
             reason = f"interrupted in epoch {self.epoch} after {self.done} of its batches"
         elif self.stopping.exhausted:
@@ -132,8 +127,8 @@ class Trainer:
         return reason
 
     def end_epoch(self, seconds: float, batches_run: int) -> None:
-        """Validate, report and go on to the next epoch; ``seconds`` is what this one's steps took."""
-        began = time.perf_counter()
+        """Validate, report and advance to the next epoch; ``seconds`` is the time of this one's steps."""
+        started = time.perf_counter()
         share = batches_run / self.sampler.batches_per_epoch
         pairs = self.sampler.pairs_per_epoch
         loss = self.running_loss.item() / pairs
@@ -150,15 +145,15 @@ class Trainer:
             best_epoch=self.stopping.best_epoch,
             validation=validation,
         )
-        if self.keeper is not None:
+        if self.run is not None:
             metrics = {"epoch": self.epoch, "loss": loss, **validation}
-            self.keeper.record(metrics, seconds, time.perf_counter() - began)
+            self.run.record(metrics, seconds, time.perf_counter() - started)
         self.observer.epoch_ended(report)
         self.epoch, self.done = self.epoch + 1, 0
         self.running_loss.zero_()
 
     def _evaluate(self) -> dict[str, float]:
-        """Validate if it is time, and keep the state if it is the best so far."""
+        """Validate if the epoch is one for it, and keep the weights if they are the best so far."""
         if self.validate is None:
             if self.epoch == self.config.epochs:
                 self.best = self._weights()
@@ -174,14 +169,17 @@ class Trainer:
         return metrics
 
     def embeddings(self) -> Embeddings[Tensor]:
-        """What is ranked, with the weights as they are now; cosines where the loss is on cosines."""
+        """Return the ranked embeddings of the current weights."""
         return ranked_embeddings(self.model, self.propagation, self.config)
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
-    def refuse_divergence(self) -> None:
-        """One gradient that is not finite makes weights that never are again: so it is enough to look now and then."""
+    def raise_if_diverged(self) -> None:
+        """Raise ``DivergedError`` if the loss or a weight is not finite.
+
+        A gradient that is not finite makes weights that stay so; it is enough to check once an epoch and before saving.
+        """
         finite = math.isfinite(self.running_loss.item())
         if finite and all(bool(torch.isfinite(weights).all()) for weights in self.model.parameters()):
             return
@@ -191,16 +189,14 @@ class Trainer:
             f"or raise l2 (now {self.config.l2:g}) or temperature, and train again."
         )
 
-    # -- state ------------------------------------------------------------------------------------------------------
-
     def save(self, *, force: bool = False) -> None:
-        if self.keeper is None or not (force or self.keeper.due()):
+        if self.run is None or not (force or self.run.due()):
             return
-        self.refuse_divergence()  # a poisoned state must not replace a good one
-        self.keeper.save(self.checkpoint())
+        self.raise_if_diverged()  # a diverged state must not replace a good one
+        self.run.save(self.checkpoint())
 
     def checkpoint(self) -> Checkpoint:
-        """All that the rest of the training depends on."""
+        """Return everything that the rest of the training depends on."""
         parts = {
             "model": self._weights(),
             "adam": adam_tensors(self.model, self.optimizer),
@@ -216,7 +212,7 @@ class Trainer:
         return Checkpoint(tensors, about)
 
     def restore(self, checkpoint: Checkpoint, source: str = "the checkpoint") -> None:
-        """Go on from a state that ``checkpoint`` gave, to the bit."""
+        """Resume from a state that ``checkpoint`` returned; training continues with the same bits."""
         fill_model(self.model, checkpoint.part("model"), source)
         fill_adam(self.model, self.optimizer, checkpoint.part("adam"), source)
         best, about = checkpoint.part("best"), checkpoint.about
@@ -231,7 +227,7 @@ class Trainer:
 
 
 def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
-    """The batches that the settings ask for."""
+    """Return the sampler of the training settings."""
     shared = config.objective.shared
     return Sampler(
         pairs,
@@ -246,6 +242,6 @@ def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
 
 
 def ranked_embeddings(model: GraphModel, propagation: Propagation | None, config: TrainConfig) -> Embeddings[Tensor]:
-    """The rows whose inner products rank the items: the model's own, or of length one after a loss on cosines."""
-    found = model.embed(propagation)
-    return unit_embeddings(found) if config.objective.cosine else found
+    """Return the embeddings that rank items by inner products: the model's, with unit rows if the loss uses cosines."""
+    embeddings = model.embed(propagation)
+    return unit_embeddings(embeddings) if config.objective.cosine else embeddings

@@ -206,7 +206,7 @@ class Run:
                 f"{self.path} was trained otherwise: {'; '.join(changes)}; use what it began with, or start a new run."
             )
 
-    # -- the trainer's keeper ---------------------------------------------------------------------------------------
+    # -- written while training -------------------------------------------------------------------------------------
 
     def record(self, metrics: Mapping[str, Any], seconds: float, validation_seconds: float) -> None:
         """Append one finished epoch."""

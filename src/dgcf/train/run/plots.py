@@ -1,4 +1,4 @@
-"""The picture of a run: training loss and the validation metric against epochs."""
+"""The figure of a run: training loss and validation metric by epoch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.files import atomic_file
+from dgcf.train.run.folder import Run
+
+CURVES = "curves.png"
 
 
-def draw_curves(metrics: Sequence[Mapping[str, Any]], metric: str, target: Path) -> str | None:
-    """Write the picture; where matplotlib is not installed give a note in place of it."""
+def plot_run(run: Run) -> str | None:
+    """Draw the curves of a run that was trained in epochs; return a note if that is not possible."""
+    return plot_curves(run.metrics(), run.recipe.train.metric, run.path / CURVES)
+
+
+def plot_curves(metrics: Sequence[Mapping[str, Any]], metric: str, target: Path) -> str | None:
+    """Write the figure; return a note instead if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure  # no pyplot: no display is needed and no global state is left
     except ImportError:
-        return "no picture of the curves: install matplotlib for one (pip install 'dgcf[plots]')."
+        return "no figure of the curves: install matplotlib for it (pip install 'dgcf[plots]')."
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
     axes.plot([line["epoch"] for line in metrics], [line["loss"] for line in metrics], color="tab:gray", label="loss")
