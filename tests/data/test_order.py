@@ -244,7 +244,7 @@ def test_keep_order_without_an_order_is_refused(tmp_path: Path) -> None:
         (tmp_path / "odd.csv", KEPT, "line 3 of odd.csv has a timestamp that is neither a number nor a date"),
         (tmp_path / "units.csv", KEPT, "which look like different units"),
         (lists, Preparation(split=Split("temporal"), keep_order=True), "use --split user-temporal"),
-        (lists, Preparation(split=Split("user-temporal")), "to take the order of its lists for one, add --keep-order"),
+        (lists, Preparation(split=Split("user-temporal")), "to use the order of its lists, add --keep-order"),
     ):
         with pytest.raises(DataError) as caught:
             prepare(source, how, LISTS if source is lists else None)

@@ -115,7 +115,7 @@ def test_name_that_is_not_utf8_is_refused_by_the_command(here: Path, refused: An
 
 
 def test_impossible_file_names_are_refused() -> None:
-    for name, sentence in (("x" * 5000 + ".csv", "File name too long"), ("a\0b.csv", "zero byte")):
+    for name, sentence in (("x" * 5000 + ".csv", "File name too long"), ("a\0b.csv", "NUL byte")):
         with pytest.raises(DataError, match=sentence) as caught:
             load(name, WHOLE)
         assert len(str(caught.value)) < 400

@@ -57,7 +57,7 @@ def test_utf_16_characters_may_span_blocks(tmp_path: Path) -> None:
         (TABLE.encode("utf-16-le"), "utf-16", "pass --encoding utf-16-le or utf-16-be"),
         (TABLE.encode("utf-16"), "utf-16-be", "is UTF-16 text"),
         (TABLE.encode("utf-16"), "utf-8", "pass --encoding utf-16"),
-        (TABLE.encode("utf-16-le"), "utf-8", "zero byte"),
+        (TABLE.encode("utf-16-le"), "utf-8", "NUL byte"),
         (TABLE.encode("utf-16")[:-1], "utf-16", "is not utf-16-le text"),
         (TABLE.encode("utf-32"), "utf-8", "UTF-32"),
         (TABLE.encode("utf-8-sig"), "latin-1", "is UTF-8 text"),

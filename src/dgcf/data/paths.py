@@ -1,4 +1,4 @@
-"""Paths that users give: what they name, and how they are shown in a message."""
+"""Paths given by users: how they are resolved, checked and shown in messages."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from dgcf.errors import DataError
 
 
 def local_path(source: str | Path) -> Path:
-    """Return the path that a user named: the name itself where it exists, else with ``~`` expanded.
+    """Return the path of a name: the name itself if it exists, else with ``~`` expanded.
 
-    A name that the file system cannot look up (not UTF-8, too long, no right to enter a folder) is refused.
+    A name that the file system cannot look up (not UTF-8, too long, no permission) is refused.
     """
     path = require_utf8(Path(source))
-    if not _is_there(path) and str(source).startswith("~"):
+    if not _exists(path) and str(source).startswith("~"):
         try:
             path = path.expanduser()
         except RuntimeError:  # there is no such user
             return path
-        _is_there(path)
+        _exists(path)
     return path
 
 
 def absolute_source(source: str) -> str:
-    """Return the absolute path of a source that exists on disk, and any other name as it is."""
+    """Return the absolute path of a source on disk, and any other name unchanged."""
     return str(Path(source).resolve()) if Path(source).exists() else source
 
 
 def require_utf8(path: Path) -> Path:
-    """Refuse a name that is not UTF-8 text: neither the table engine nor a JSON record can hold it."""
+    """Return the path; refuse a name that is not UTF-8, which neither DuckDB nor JSON can hold."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -40,7 +40,7 @@ def require_utf8(path: Path) -> Path:
 
 
 def shown(path: str | Path) -> str:
-    """Return a name for a message of one line; the terminal takes care of what else it must not print as it is."""
+    """Return a name with line breaks escaped, for a message of one line; the terminal escapes other characters."""
     return str(path).replace("\n", "\\n").replace("\r", "\\r")
 
 
@@ -50,13 +50,13 @@ def listed(names: Sequence[str]) -> str:
 
 
 def partitioned_below(files: list[Path], base: Path) -> bool:
-    """Tell whether all files lie in folders ``key=value`` of the same keys below ``base``, as Hive writes them."""
+    """Return whether all files are in folders ``key=value`` with the same keys below ``base``, as Hive writes them."""
     keys = {tuple(_keys(path.relative_to(base).parent)) for path in files}
     if len(keys) != 1 or keys == {()}:
         return False
     if _keys(base.absolute()):
         raise DataError(
-            f"{shown(base)} holds folders named key=value and lies below another one, which would be taken for a "
+            f"{shown(base)} holds folders named key=value and lies below another one, which would be read as a "
             "column too; move or rename it."
         )
     return True
@@ -66,16 +66,16 @@ def _keys(folder: Path) -> list[str]:
     return [part.partition("=")[0] for part in folder.parts if "=" in part]
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         path.stat()
         if path.is_dir():
             os.scandir(path).close()
     except ValueError:
-        raise DataError(f"the name {shown(path)} holds a zero byte, which no file has; check it.") from None
+        raise DataError(f"the name {shown(path)} holds a NUL byte, which no file name has; check it.") from None
     except OSError as problem:
         if problem.errno in (errno.ENOENT, errno.ENOTDIR):
             return False
         name = shown(path) if len(str(path)) < 200 else f"{shown(path)[:200]}…"
-        raise DataError(f"cannot read {name}: {problem.strerror}; check the name and its rights.") from problem
+        raise DataError(f"cannot read {name}: {problem.strerror}; check the name and its permissions.") from problem
     return True

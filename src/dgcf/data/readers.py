@@ -1,7 +1,7 @@
-"""Readers, one function per format: each turns what users have into one SELECT with the same columns.
+"""Readers, one function per format: each turns a source into a SELECT with the same columns.
 
-Nothing is read here beyond a look at the first lines. The SELECT is run by DuckDB later, in a stream, so a file may
-be larger than memory. Ids are text from here on, exactly as the source wrote them.
+Only the first lines are read here. DuckDB runs the SELECT later, as a stream, so a file may be larger than memory. Ids
+are text, exactly as in the source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dgcf.errors import ConfigError, DataError, did_you_mean
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# The number of a row's split, by what a column named split says; NULL for anything else.
+# The number of the split that a column ``split`` names; NULL for anything else.
 PART_OF_SPLIT = (
     "CASE lower(split) WHEN 'train' THEN 0 WHEN 'validation' THEN 1 WHEN 'valid' THEN 1 WHEN 'val' THEN 1 "
     "WHEN 'dev' THEN 1 WHEN 'test' THEN 2 END"
@@ -33,13 +33,12 @@ PART_OF_SPLIT = (
 
 @dataclass(frozen=True)
 class Source:
-    """A table to read: ``select`` gives ``user, item`` (text) and, if there, ``rating, timestamp, place, split``.
+    """A table to read: ``select`` has the columns user and item (text), and optionally rating, timestamp, place, split.
 
-    ``label`` names it in messages; ``first_line`` is the line of the first row, where lines mean anything;
-    ``header_pair`` is what the header calls user and item. ``whole_number_ids``: the format has no other ids.
-    ``listed``: it has no times, but each user's items in a list, where ``place`` counts from 0. ``split``: there is a
-    column of that name. ``packed``: it is so much smaller than its rows that it must repeat them. ``path`` is what the
-    table engine reads, where that is a file. ``read_as`` says what was found by looking.
+    ``label`` names it in messages. ``first_line`` is the line of the first row in a text file. ``header_pair`` holds
+    the headers of user and item. ``whole_number_ids``: the format has integer ids only. ``listed``: it has no times,
+    but the items of each user in a list, with positions ``place`` from 0. ``packed``: the file is so much smaller than
+    its rows that it must repeat them. ``path`` is the file that DuckDB reads. ``read_as`` records the detected format.
     """
 
     label: str
@@ -59,7 +58,7 @@ class Source:
 
 
 def open_source(con: DuckDBPyConnection, source: Any, options: ReadOptions, folder: Path) -> Source:
-    """Find the reader for a path, a glob, a frame or a matrix; ``folder`` is for temporary files."""
+    """Return the source of a path, a glob, a frame or a matrix; ``folder`` is for temporary files."""
     if isinstance(source, (str, Path)):
         return _open_path(con, str(source), options, folder)
     if hasattr(source, "tocoo"):
@@ -98,8 +97,8 @@ def _open_path(con: DuckDBPyConnection, name: str, options: ReadOptions, folder:
 
 def _matching(pattern: Path, options: ReadOptions) -> list[Path]:
     """Return the files that a pattern matches."""
-    found = [Path(name) for name in sorted(glob.glob(str(pattern), recursive=True))]  # noqa: PTH207 (it may be absolute)
-    files = [path for path in found if path.is_file()]
+    names = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 (the pattern may be absolute)
+    files = [path for path in map(Path, names) if path.is_file()]
     if not files:
         raise DataError(f"no file matches {shown(pattern)}; check the pattern.")
     if options.format != "parquet" and not all(map(_is_parquet, files)):
@@ -111,13 +110,13 @@ def _matching(pattern: Path, options: ReadOptions) -> list[Path]:
 
 def _inside(folder: Path) -> list[Path]:
     """Return the Parquet files in a folder, to any depth."""
-    found = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
-    if not found:
+    files = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
+    if not files:
         raise DataError(
             f"{shown(folder)} holds no Parquet file, no prepared dataset (dataset.json) and no split (train.txt); "
             "name a file in it."
         )
-    return found
+    return files
 
 
 def _is_parquet(path: Path) -> bool:
@@ -134,7 +133,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def read_csv(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
-    """Delimited text (.csv, .tsv, any delimiter, quoted, gzipped), with or without a header."""
+    """Read delimited text (.csv, .tsv, any delimiter, quoted, gzipped), with or without a header."""
     delimiter = sniff.find_delimiter(sample, text.name) if options.delimiter is None else options.delimiter
     delimiter = delimiter.replace("\\t", "\t")
     if not delimiter or len(delimiter.encode()) > 4 or set(delimiter) & set('"\r\n'):
@@ -153,8 +152,8 @@ def read_csv(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
 def _decide_header(rows: list[list[str]], options: ReadOptions, label: str) -> bool:
     if options.header is not None:
         return options.header
-    wanted = (options.user_col, options.item_col, options.rating_col, options.timestamp_col)
-    if any(isinstance(column, str) and column in rows[0] for column in wanted):
+    columns = (options.user_col, options.item_col, options.rating_col, options.timestamp_col)
+    if any(isinstance(column, str) and column in rows[0] for column in columns):
         return True
     header = sniff.has_header(rows)
     if header is None:
@@ -166,19 +165,19 @@ def _decide_header(rows: list[list[str]], options: ReadOptions, label: str) -> b
 
 
 def read_inter(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
-    """RecBole's atomic file: tab-separated, never quoted, with a typed header such as ``user_id:token``."""
+    """Read an atomic file of RecBole: tab-separated, not quoted, with a typed header such as ``user_id:token``."""
     header = sample.lines[0].split("\t")
     roles = choose_columns([name.partition(":")[0] for name in header], options, text.name, by_position=False)
     return _delimited(text, sample, options, "\t", True, header, roles, quoted=False, format="inter")
 
 
 def read_u_data(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
-    """MovieLens 100K's ``u.data``: tab-separated user, item, rating, timestamp."""
+    """Read ``u.data`` of MovieLens 100K: tab-separated user, item, rating, timestamp."""
     return _delimited(text, sample, options, "\t", False, _MOVIELENS, _PLACES, quoted=False, format="u.data")
 
 
 def read_ratings_dat(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
-    """MovieLens 1M's and 10M's ``ratings.dat``: ``user::item::rating::timestamp``."""
+    """Read ``ratings.dat`` of MovieLens 1M and 10M: ``user::item::rating::timestamp``."""
     return _delimited(text, sample, options, "::", False, _MOVIELENS, _PLACES, quoted=False, format="ratings.dat")
 
 
@@ -233,7 +232,7 @@ def _text_time(column: str) -> str:
 
 
 def read_adjacency(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
-    """Lines ``user item item …`` of whole numbers: the format of NGCF, LightGCN and the paper's authors."""
+    """Read lines ``user item item …`` of integers: the format of NGCF, LightGCN and the paper's authors."""
     table = scan_text(text, sample, "\x1f", ["VARCHAR"], header=False, quote="")
     fields = "list_filter(string_split(replace(c0, chr(9), ' '), ' '), lambda field: field <> '')"
     lists = f"SELECT {fields} AS fields FROM {table} WHERE trim(c0) <> ''"
@@ -258,7 +257,7 @@ def scan_text(
     header: bool,
     quote: str,
 ) -> str:
-    """A ``read_csv`` call that leaves nothing to guessing: every column has its type, every line all columns."""
+    """Return a ``read_csv`` call without detection: every column has a type, every line all columns."""
     columns = ", ".join(f"'c{place}': '{type_name}'" for place, type_name in enumerate(types))
     return (
         f"read_csv({path_literal(text.path)}, auto_detect=false, strict_mode=true, header={header}, "
@@ -283,7 +282,7 @@ FORMATS = (*TEXT_READERS, "parquet")
 def read_parquet(
     con: DuckDBPyConnection, files: list[Path], label: str, options: ReadOptions, partitioned: bool = False
 ) -> Source:
-    """Parquet files of the same columns; ``partitioned``: folders ``key=value`` are columns, too."""
+    """Read Parquet files of the same columns; ``partitioned``: folders ``key=value`` are columns too."""
     table = (
         f"read_parquet([{', '.join(map(path_literal, files))}], hive_partitioning={partitioned}, union_by_name=false)"
     )
@@ -295,7 +294,7 @@ def read_parquet(
 
 
 def _top_level(schema: list[tuple[str, int | None]]) -> list[str]:
-    """Return the columns' own names, of a Parquet schema in depth-first order; DuckDB renames repeated ones."""
+    """Return the column names of a Parquet schema in depth-first order; DuckDB renames repeated names."""
 
     def skip(place: int) -> int:
         after = place + 1
@@ -311,7 +310,7 @@ def _top_level(schema: list[tuple[str, int | None]]) -> list[str]:
 
 
 def read_frame(con: DuckDBPyConnection, frame: Any, options: ReadOptions) -> Source:
-    """A pandas, polars or Arrow table."""
+    """Read a pandas, polars or Arrow table."""
     import duckdb
 
     name = f"frame_{id(frame)}"
@@ -325,14 +324,14 @@ def read_frame(con: DuckDBPyConnection, frame: Any, options: ReadOptions) -> Sou
 
 
 def _own_names(frame: Any) -> list[str]:
-    """Return the names of the columns of a frame that may have the same one twice."""
+    """Return the column names of a frame, which may repeat."""
     library = type(frame).__module__.partition(".")[0]
     names = frame.columns if library == "pandas" else frame.schema.names if library == "pyarrow" else ()
     return [str(name) for name in names]
 
 
 def read_matrix(con: DuckDBPyConnection, matrix: Any) -> Source:
-    """A SciPy sparse matrix: rows are users, columns items, stored values ratings; the ids are the indices."""
+    """Read a SciPy sparse matrix: rows are users, columns items, values ratings; the ids are the indices."""
     import numpy as np
 
     name = f"matrix_{id(matrix)}"
@@ -345,7 +344,7 @@ def read_matrix(con: DuckDBPyConnection, matrix: Any) -> Source:
 
 
 def _typed_table(con: DuckDBPyConnection, table: str, label: str, options: ReadOptions, own_names: list[str]) -> Source:
-    """``own_names``: what the first columns are called by the source, where DuckDB may have renamed them."""
+    """Read a table with typed columns; ``own_names`` are the names of the first columns before DuckDB renamed them."""
     described = con.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
     names, types = [row[0] for row in described], [str(row[1]) for row in described]
     roles = choose_columns([*own_names, *names[len(own_names) :]], options, label, by_position=False)

@@ -1,4 +1,4 @@
-"""What kind of file is this? A look at its first lines: format, delimiter, header."""
+"""Detect format, delimiter and header of a text file from its first lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLE_BYTES = 1 << 16
 _WHOLE = re.compile(r"-?[0-9]+")
 DELIMITERS = ("\t", "::", ",", ";", "|", " ")
 
-# What people call these columns, lower case and without separators.
+# Common names of these columns, lower case and without separators.
 ROLE_NAMES = {
     "user": "user userid uid customer customerid client clientid visitor visitorid reviewerid account accountid member "
     "memberid session sessionid buyer buyerid",
@@ -31,21 +31,21 @@ ROLES = {name: role for role, names in ROLE_NAMES.items() for name in names.spli
 
 @dataclass(frozen=True)
 class Sample:
-    """The beginning of a text file: its whole lines, decoded."""
+    """The complete, decoded lines at the beginning of a text file."""
 
     lines: list[str]
     skipped: int
-    """Empty lines before the first one, which no reader may take for a header."""
+    """Number of empty lines before the first one."""
 
 
 def read_sample(text: Text) -> Sample:
-    """Return the first lines of a checked text, or refuse what no reader could make sense of."""
+    """Return the first lines of a checked text; refuse empty files and other formats."""
     with text.path.open("rb") as stream:
         raw = stream.read(SAMPLE_BYTES)
         if len(raw) == SAMPLE_BYTES:
-            # Whole lines alone; the first one in any case.
+            # Complete lines only, but always the first one.
             raw = raw[: raw.rfind(b"\n") + 1] or raw + (b"" if b"\r" in raw else stream.readline(LONGEST_LINE))
-    # The text is valid: only a letter that was cut in two at the end can be bad.
+    # The text is valid: only a character cut at the end of the sample can be invalid.
     lines = re.split(r"\r\n|\n|\r", raw.decode("utf-8-sig", errors="ignore"))
     filled = [place for place, line in enumerate(lines) if line.strip(" \t")]
     if not filled:
@@ -55,7 +55,7 @@ def read_sample(text: Text) -> Sample:
 
 
 def _refuse_other_kinds(first: str, name: str) -> None:
-    """First lines that are neither header nor data."""
+    """Refuse first lines that are neither header nor data."""
     if first.startswith(("{", "[")):
         raise DataError(f"{name} looks like JSON, which is not read; convert it to CSV or Parquet.")
     if first.startswith("#") or first.lower().startswith("sep="):
@@ -63,7 +63,7 @@ def _refuse_other_kinds(first: str, name: str) -> None:
 
 
 def find_format(name: str, sample: Sample) -> str:
-    """``inter``, ``u.data``, ``ratings.dat``, ``adjacency`` or ``csv``, by name and then by content."""
+    """Return ``inter``, ``u.data``, ``ratings.dat``, ``adjacency`` or ``csv``, by name and then by content."""
     stem = name.lower().removesuffix(".gz")
     if stem.endswith(".inter"):
         return "inter"
@@ -74,14 +74,14 @@ def find_format(name: str, sample: Sample) -> str:
         return "inter"
     rows = [line.split() for line in sample.lines]
     if all(_WHOLE.fullmatch(field) for row in rows for field in row) and not any("\t" in line for line in sample.lines):
-        # Numbers with blanks between them: a table has the same number in every line, lists do not.
+        # Numbers separated by blanks: a table has as many in every line, lists do not.
         widths = {len(row) for row in rows}
         if len(widths) > 1 or stem in ("train.txt", "validation.txt", "valid.txt", "val.txt", "test.txt"):
             return "adjacency"
         if max(widths) > 2:
             raise DataError(
                 f"{name} has {max(widths)} numbers in every line, which may be a table or lists 'user item "
-                "item …'; say which with --format csv or --format adjacency."
+                "item …'; pass --format csv or --format adjacency."
             )
     if all(line.count("::") == 3 for line in sample.lines):
         return "ratings.dat"
@@ -96,11 +96,11 @@ def _is_u_data(line: str) -> bool:
 
 
 def find_delimiter(sample: Sample, name: str) -> str:
-    """The delimiter that cuts every line into the same number (at least two) of fields."""
+    """Return the delimiter that cuts every line into the same number (at least two) of fields."""
     best, best_width = "", 1
     for delimiter in DELIMITERS:
         widths = {len(row) for row in split_lines(sample.lines[:100], delimiter)}
-        # Equal widths settle it; a ragged line must not hide the delimiter, its own message says more.
+        # Only equal widths decide here; a ragged line has its own message later.
         width = max(widths) if len(widths) == 1 else 0
         if width > best_width:
             best, best_width = delimiter, width
@@ -117,7 +117,7 @@ def find_delimiter(sample: Sample, name: str) -> str:
 
 
 def split_lines(lines: list[str], delimiter: str, quoted: bool = True) -> list[list[str]]:
-    """Cut lines into fields as the table engine will."""
+    """Cut lines into fields as DuckDB will."""
     if len(delimiter) > 1 or not quoted:
         return [line.split(delimiter) for line in lines]
     try:
@@ -127,12 +127,12 @@ def split_lines(lines: list[str], delimiter: str, quoted: bool = True) -> list[l
 
 
 def role_of(column: str) -> str | None:
-    """``user``, ``item``, ``rating`` or ``timestamp`` for a column name that people use for it."""
+    """Return the role of a column with a common name: ``user``, ``item``, ``rating``, ``timestamp`` or ``split``."""
     return ROLES.get("".join(letter for letter in column.lower() if letter.isalnum()))
 
 
 def has_header(rows: list[list[str]]) -> bool | None:
-    """Whether the first row names the columns; None where it cannot be told."""
+    """Return whether the first row is a header; None if that is unclear."""
     first, rest = rows[0], rows[1:]
     if {"user", "item"} <= {role_of(field) for field in first}:
         return True

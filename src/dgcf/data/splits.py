@@ -1,7 +1,7 @@
-"""Splits: which pairs are for training, validation and testing. The same seed gives the same split everywhere.
+"""Splits into training, validation and test pairs.
 
-A draw depends on the seed and on the pair's place among the sorted ids, never on the order of a file, the platform or
-a library's version.
+A split depends on the seed and on the rank of a pair among the sorted ids, not on the order of a file, the platform or
+the version of a library.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Method = Literal["random", "global", "temporal", "user-temporal", "leave-k-out",
 
 @dataclass(frozen=True)
 class Split:
-    """How to split.
+    """The method of a split and its parameters.
 
-    - ``random``: each user's pairs, at random, by ``ratios``.
-    - ``global``: all pairs, at random, by ``ratios``.
-    - ``temporal``: all pairs by time; the earliest train, the latest test. Nothing of the future is trained on.
-    - ``user-temporal``: each user's pairs by time, by ``ratios``.
-    - ``leave-k-out``: of each user the last ``k`` (by time where known, else at random) for testing, the ``k`` before
-      for validation; users with no more than 2·k pairs stay in training whole.
-    - ``none``: everything is for training.
+    - ``random``: the pairs of each user at random, by ``ratios``.
+    - ``global``: all pairs at random, by ``ratios``.
+    - ``temporal``: all pairs by time, by ``ratios``; the earliest are for training, the latest for testing.
+    - ``user-temporal``: the pairs of each user by time, by ``ratios``.
+    - ``leave-k-out``: the last ``k`` pairs of each user (by time if known, else at random) for testing, the ``k``
+      before for validation; users with at most 2·k pairs are for training only.
+    - ``none``: all pairs are for training.
     """
 
     method: Method = "random"
@@ -50,17 +50,17 @@ class Split:
                 "validation and test that sum to 1, such as 0.7,0.1,0.2."
             )
         if self.k < 1:
-            raise ConfigError(f"leave-k-out with k = {self.k} was asked for, expected 1 or more.")
+            raise ConfigError(f"leave-k-out with k = {self.k} is not possible, expected 1 or more.")
 
     @property
     def time(self) -> TimeUse:
-        """Whether the times of the pairs are ``needed``, ``used`` where they are known, or ``ignored``."""
+        """Whether times are ``needed``, ``used`` if known, or ``ignored``."""
         if self.method in ("temporal", "user-temporal"):
             return "needed"
         return "used" if self.method == "leave-k-out" else "ignored"
 
     def to_dict(self) -> dict[str, Any]:
-        """What decides the split, and nothing else."""
+        """Return the method and the parameters that it uses."""
         if self.method == "none":
             return {"method": self.method}
         how = {"k": self.k} if self.method == "leave-k-out" else {"ratios": list(self.ratios)}
@@ -68,15 +68,15 @@ class Split:
 
 
 def assign(rows: Interactions, split: Split) -> NDArray[np.int8]:
-    """(n,) 0 for train, 1 for validation, 2 for test. The rows must hold each pair once."""
+    """Return (n,) 0 for train, 1 for validation, 2 for test. The rows must hold each pair once."""
     n = len(rows)
     if split.method == "none":
         return np.zeros(n, dtype=np.int8)
-    # Draw by the pair's rank among the sorted pairs, so that the file's order does not matter.
+    # Draw by the rank of a pair among the sorted pairs, so that the order of the file does not matter.
     sorted_rows = np.lexsort((rows.item_idx, rows.user_idx))
     draw = np.empty(n, dtype=np.uint64)
     draw[sorted_rows] = bits(split.seed, "split", n)
-    # Equal times are ordered by the draw: a file's order is no reason to prefer a pair.
+    # Equal times are ordered by the draw, not by the order of the file.
     ranking = (draw,) if rows.timestamp is None or split.time == "ignored" else (draw, rows.timestamp)
     if split.method in ("global", "temporal"):
         group, group_sizes = np.zeros(n, dtype=np.int32), np.array([n])
@@ -90,13 +90,13 @@ def assign(rows: Interactions, split: Split) -> NDArray[np.int8]:
 
 
 def _cut(place: NDArray[np.int64], size: NDArray[np.int64], split: Split) -> NDArray[np.int8]:
-    """From a pair's place within its group (0 is first) and the group's size to its part."""
+    """Return the part of each pair, given its position in its group (0 is first) and the size of the group."""
     if split.method == "leave-k-out":
         first_test = np.where(size > 2 * split.k, size - split.k, size)
         first_validation = np.where(size > 2 * split.k, size - 2 * split.k, size)
     else:
-        # Cut at rounded cumulative shares. Nobody is left without a training pair, and of two or more that are held
-        # out one is for validation: rounding must not leave everybody with 8 pairs without any.
+        # Cut at rounded cumulative ratios. Each group keeps a training pair, and of two or more held-out pairs one is
+        # for validation: rounding must not leave all users with 8 pairs without one.
         first_validation = np.maximum(np.floor(size * split.ratios[0] + 0.5 + 1e-9), 1).astype(np.int64)
         first_test = np.floor(size * (split.ratios[0] + split.ratios[1]) + 0.5 + 1e-9).astype(np.int64)
         if split.ratios[1] > 0:

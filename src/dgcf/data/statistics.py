@@ -1,9 +1,9 @@
-"""What a careful person wants to know of a dataset before training on it."""
+"""Statistics of a dataset and warnings about its flaws."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dgcf.data.dataset import SPLITS, Dataset
 from dgcf.data.pairs import Pairs
 
-UNLIKE, SIGMAS = 0.05, 4.0
-"""How far apart the popularity of two parts is warned of: by more than this share and so many standard errors."""
+RELATIVE_CHANGE, STANDARD_ERRORS = 0.05, 4.0
+"""A difference in popularity between two splits beyond both of these is warned of."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 
@@ -21,10 +21,10 @@ QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 class Statistics:
     """Counts of a dataset.
 
-    ``train``, ``validation`` and ``test`` count the pairs of ready-made splits as given, repeats included; repeats of
-    an input that was split here are dropped first, and counted as ``duplicates["input"]``. ``popularity`` is how many
-    other users have the item of a pair in training, on average over each part's pairs: about the same for parts that
-    were drawn alike. An empty part has none. ``ordered``: the order of each user's pairs is known.
+    ``train``, ``validation`` and ``test`` count the pairs of ready-made splits with repeats. Repeats of an input that
+    was split by dgcf are dropped before and counted as ``duplicates["input"]``. ``popularity`` is the mean number of
+    other users who have the item of a pair in training, per split (None if empty); it is about equal for splits drawn
+    from the same distribution. ``ordered``: the order of each user's pairs is known.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Statistics:
 
 
 def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[str] = ()) -> Statistics:
-    """Count; ``known_as`` and ``caveats`` come from the catalogue of known datasets."""
+    """Return the statistics of a dataset; ``known_as`` and ``caveats`` come from the catalogue."""
     train, validation, test = (dataset.split(name) for name in SPLITS)
     leaks = {
         "train_validation": _common(train, validation),
@@ -65,7 +65,7 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
     distinct = len(train.union(validation, test))
     popular = {name: train.item_degrees[dataset.split(name).indices] for name in SPLITS}
     popular["train"] = popular["train"] - 1  # a pair does not count for itself
-    found = Statistics(
+    counts = Statistics(
         name=dataset.name,
         users=dataset.n_users,
         items=dataset.n_items,
@@ -85,29 +85,28 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
     )
     notes = (*caveats, *dataset.record.get("notes", ()))
     before = ("validation", popular["validation"]) if len(validation) else ("training", popular["train"])
-    unlike = _unlike(*before, popular["test"])
-    return Statistics(**{**found.__dict__, "warnings": (*notes, *_warnings(found), *unlike)})
+    return replace(counts, warnings=(*notes, *_warnings(counts), *_popularity_warning(*before, popular["test"])))
 
 
-def _common(one: Pairs, other: Pairs) -> int:
-    return len(np.intersect1d(one.keys(), other.keys(), assume_unique=True))
+def _common(first: Pairs, second: Pairs) -> int:
+    return len(np.intersect1d(first.keys(), second.keys(), assume_unique=True))
 
 
 def _mean(values: NDArray[np.int64]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _unlike(part: str, before: NDArray[np.int64], test: NDArray[np.int64]) -> list[str]:
-    """A warning where the items of test are more popular than those of another part, or less, and not by chance."""
+def _popularity_warning(split: str, before: NDArray[np.int64], test: NDArray[np.int64]) -> list[str]:
+    """Return a warning if the items of test differ in popularity from those of another split, not by chance."""
     if min(len(before), len(test)) < 2 or not before.any():
         return []
     change = test.mean() / before.mean() - 1
     noise = np.sqrt(before.var() / len(before) + test.var() / len(test))
-    if abs(change) < UNLIKE or abs(test.mean() - before.mean()) < SIGMAS * noise:
+    if abs(change) < RELATIVE_CHANGE or abs(test.mean() - before.mean()) < STANDARD_ERRORS * noise:
         return []
     return [
         f"the items of test pairs are {abs(change):.0%} {'more' if change > 0 else 'less'} popular in training than "
-        f"those of {part} pairs: they were not drawn alike, and settings chosen on the one may not suit the other."
+        f"those of {split} pairs: they were not drawn alike, and settings chosen on the one may not suit the other."
     ]
 
 
@@ -119,13 +118,13 @@ def _quantiles(degrees: NDArray[np.int64]) -> dict[str, float]:
 
 
 def _warnings(s: Statistics) -> list[str]:
-    found = []
+    warnings = []
     if s.duplicates["input"]:
-        found.append(f"{s.duplicates['input']:,} rows of the input repeat a pair; each pair is kept once.")
+        warnings.append(f"{s.duplicates['input']:,} rows of the input repeat a pair; each pair is kept once.")
     for split, count in s.duplicates.items():
         if count and split != "input":
             size = getattr(s, split)
-            found.append(
+            warnings.append(
                 f"{count:,} of the {size:,} {split} pairs are repeats; each pair is kept once, {size - count:,} remain."
             )
     for key, what in (
@@ -134,21 +133,21 @@ def _warnings(s: Statistics) -> list[str]:
         ("validation_test", "pairs are both in validation and in test: tuning sees part of the answer"),
     ):
         if s.leaks[key]:
-            found.append(f"{s.leaks[key]:,} {what}.")
+            warnings.append(f"{s.leaks[key]:,} {what}.")
     if s.cold["items"]:
-        found.append(f"{s.cold['items']:,} items have no training pair: no model can learn them.")
+        warnings.append(f"{s.cold['items']:,} items have no training pair: no model can learn them.")
     if s.cold["users"]:
-        found.append(f"{s.cold['users']:,} users have no training pair: they get recommendations by fold-in only.")
+        warnings.append(f"{s.cold['users']:,} users have no training pair: they get recommendations by fold-in only.")
     if not s.validation:
-        found.append("there is no validation split: nothing to stop training by or to choose settings on.")
+        warnings.append("there is no validation split: nothing to stop training by or to choose settings on.")
     if not s.test:
-        found.append("there is no test split: nothing to report accuracy on.")
+        warnings.append("there is no test split: nothing to report accuracy on.")
     elif s.cold["users_without_test"]:
-        found.append(f"{s.cold['users_without_test']:,} users have no test pair and are left out of test averages.")
+        warnings.append(f"{s.cold['users_without_test']:,} users have no test pair and are left out of test averages.")
     if s.validation and s.cold["users_without_validation"]:
-        found.append(
+        warnings.append(
             f"{s.cold['users_without_validation']:,} users have no validation pair and are left out of its averages."
         )
     if s.degrees["users"]["50%"] < 3:
-        found.append("half of the users have fewer than 3 training pairs: consider a k-core (--user-core 5).")
-    return found
+        warnings.append("half of the users have fewer than 3 training pairs: consider a k-core (--user-core 5).")
+    return warnings

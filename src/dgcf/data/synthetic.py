@@ -1,4 +1,4 @@
-"""Generated datasets with a known answer: a checkerboard, and planted tastes with titles to read."""
+"""Generated datasets with a known structure: a checkerboard, and planted genres with titles."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ _SECOND = [
 
 
 def checkerboard(n_users: int = 60, n_items: int = 40, seed: int = 0) -> Dataset:
-    """User u likes item i exactly when u + i is even: whatever is held out can be known from the rest."""
+    """Return a dataset where user u has item i if u + i is even: held-out pairs follow from the training pairs."""
     _check_size(n_users, n_items)
     user_idx, item_idx = np.nonzero((np.arange(n_users)[:, None] + np.arange(n_items)) % 2 == 0)
     return _dataset("checkerboard", user_idx, item_idx, n_users, n_items, seed, titles=None)
 
 
 def planted(n_users: int = 800, n_items: int = 400, seed: int = 0) -> Dataset:
-    """Communities with power-law degrees: each item has a genre, each user two favourite ones.
+    """Return a dataset with power-law degrees, where each item has a genre and each user two favourite genres.
 
-    A user's items are drawn without repeats with chances ∝ popularity · affinity, where the affinity is 20 for the
-    first genre, 8 for the second and 1 for the rest, and popularity falls as a power of the item's rank in its genre.
+    The items of a user are drawn without replacement, with probability ∝ popularity · affinity. The affinity is 20 for
+    the first genre, 8 for the second and 1 for others; popularity falls as a power of the rank of an item in its genre.
     """
     _check_size(n_users, n_items)
     n_genres = len(GENRES)
@@ -67,7 +67,7 @@ def planted(n_users: int = 800, n_items: int = 400, seed: int = 0) -> Dataset:
     affinity[np.arange(n_users), second] = 8.0
     affinity[np.arange(n_users), first] = 20.0
     weight = affinity[:, genre] * popularity
-    # Weighted sampling without repeats as a race: the k smallest of Exp(1) / weight.
+    # Weighted sampling without replacement: the k smallest of Exp(1) / weight.
     race = -np.log1p(-uniform(seed, "planted/race", n_users * n_items)).reshape(n_users, n_items) / weight
     most = max(1, n_items // 3)
     degree = np.minimum(8.0 * (1.0 - uniform(seed, "planted/degree", n_users)) ** -0.7, most).astype(np.int64)
@@ -80,7 +80,7 @@ def planted(n_users: int = 800, n_items: int = 400, seed: int = 0) -> Dataset:
 def _title(item: int, genre: int) -> str:
     number = item // len(GENRES)
     first, second = _FIRST[number % len(_FIRST)], _SECOND[(number * 7 + genre) % len(_SECOND)]
-    # Words repeat with period 12 (the lengths of the lists); a numeral keeps longer lists distinct.
+    # Words repeat with period 12 (the length of the lists); a number keeps further titles distinct.
     sequel = number // len(_FIRST)
     return f"The {first} {second}{f' {sequel + 1}' if sequel else ''} ({GENRES[genre]})"
 
@@ -115,4 +115,4 @@ def _dataset(
 
 def _check_size(n_users: int, n_items: int) -> None:
     if n_users < 4 or n_items < 4:
-        raise ConfigError(f"{n_users} users and {n_items} items were asked for, expected at least 4 of each.")
+        raise ConfigError(f"{n_users} users and {n_items} items are too few, expected at least 4 of each.")

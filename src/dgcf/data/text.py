@@ -1,7 +1,7 @@
-"""Text files as the table engine can trust them: plain UTF-8, valid to the last byte, lines of bounded length.
+"""Check text files before DuckDB reads them: valid UTF-8, lines of bounded length, one kind of line ending.
 
-One pass over the file checks it, in blocks, so that memory stays small whatever comes. A file that is gzipped or in
-another encoding is written as plain UTF-8 to a temporary folder in the same pass.
+One pass over the file checks it in blocks, in little memory. A file that is gzipped or in another encoding is copied
+as plain UTF-8 to a temporary folder in the same pass.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dgcf.data.paths import shown
 from dgcf.errors import DataError
 
 LONGEST_LINE = 16 << 20
-"""Bytes of the longest line, as UTF-8."""
+"""Largest length of a line in UTF-8 bytes."""
 GROWTH = 100
-"""How many times its size a gzip file may grow to …"""
+"""Largest ratio of the unpacked to the packed size of a gzip file …"""
 GROWTH_ALLOWED = 256 << 20
-"""… unless it stays below this."""
+"""… unless the unpacked size is below this."""
 PACKED = 20
-"""A file that grows more than so many times consists of repeated rows."""
+"""Ratio of unpacked to packed size from which on a file consists of repeated rows."""
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -47,7 +47,7 @@ _ENCODINGS = {
 
 @dataclass(frozen=True)
 class Text:
-    """A checked text file: ``path`` is plain UTF-8; ``packed`` says that it was compressed as only repeats can be."""
+    """A checked text file: ``path`` is plain UTF-8; ``packed``: compressed as only repeated rows can be."""
 
     path: Path
     name: str
@@ -55,7 +55,7 @@ class Text:
 
 
 def canonical_encoding(name: str) -> str:
-    """Return Python's name of an encoding that is read."""
+    """Return Python's name of a supported encoding."""
     try:
         return _ENCODINGS[re.sub("[-_ ]", "", name.lower())]
     except KeyError:
@@ -66,7 +66,7 @@ def canonical_encoding(name: str) -> str:
 
 
 def plain_text(path: Path, encoding: str, folder: Path) -> Text:
-    """Check a file and return it as plain UTF-8: itself, or a copy in ``folder`` where it is packed or encoded."""
+    """Check a file and return it as plain UTF-8: itself, or a copy in ``folder`` if it is packed or encoded."""
     name, encoding = shown(path.name), canonical_encoding(encoding)
     try:
         with path.open("rb") as file:
@@ -88,7 +88,9 @@ def plain_text(path: Path, encoding: str, folder: Path) -> Text:
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"{name} needs more temporary disk space; set TMPDIR to a larger disk.") from problem
-        raise DataError(f"cannot read {shown(path)}: {problem.strerror or problem}; check its rights.") from problem
+        raise DataError(
+            f"cannot read {shown(path)}: {problem.strerror or problem}; check its permissions."
+        ) from problem
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
@@ -97,7 +99,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _unpacked(path: Path, name: str, file: BinaryIO) -> Iterator[bytes]:
-    """Unpack a gzip file, to the checksum at its end, and refuse what grows beyond reason."""
+    """Unpack a gzip file with its checksum; refuse one that grows beyond the limit."""
     limit = max(GROWTH_ALLOWED, GROWTH * path.stat().st_size)
     size = 0
     with gzip.open(file) as stream:
@@ -122,7 +124,7 @@ def _checked(blocks: Iterator[bytes], encoding: str, name: str) -> Iterator[byte
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as problem:
             if not encoding.startswith("utf-16"):
-                _refuse_zero(block.decode("latin-1"), name, line)
+                _refuse_nul(block.decode("latin-1"), name, line)
             at = line + problem.object[: problem.start].decode(encoding, errors="ignore").count("\n")
             raise DataError(
                 f"line {at} of {name} is not {encoding} text; save it as UTF-8 or name its encoding with --encoding "
@@ -140,7 +142,7 @@ def _checked(blocks: Iterator[bytes], encoding: str, name: str) -> Iterator[byte
 
 @dataclass
 class _Endings:
-    """Line endings so far; the table engine swallows a letter after a carriage return alone among line feeds."""
+    """Line endings so far: DuckDB loses a character after a lone carriage return among line feeds."""
 
     name: str
     feeds: int = 0
@@ -163,7 +165,7 @@ class _Endings:
 
 
 def _with_end(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """All blocks, and an empty one for the decoder to finish with."""
+    """Yield all blocks and an empty one, with which the decoder finishes."""
     yield first
     yield from blocks
     if first:
@@ -171,7 +173,7 @@ def _with_end(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _by_mark(first: bytes, encoding: str, name: str) -> str:
-    """Return the encoding that the byte order mark says, and refuse a mark that contradicts what the user says."""
+    """Return the encoding of the byte order mark; refuse a mark that contradicts the given encoding."""
     if first.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise DataError(f"{name} is UTF-32 text, which is not read; save it as UTF-8.")
     if first.startswith(codecs.BOM_UTF8) and encoding != "utf-8":
@@ -186,27 +188,27 @@ def _by_mark(first: bytes, encoding: str, name: str) -> str:
     return marked or encoding
 
 
-def _refuse_zero(text: str, name: str, line: int) -> None:
+def _refuse_nul(text: str, name: str, line: int) -> None:
     if "\0" in text:
         at = line + text[: text.index("\0")].count("\n")
         raise DataError(
-            f"line {at} of {name} holds a zero byte, as a binary file does, expected text or Parquet; name its format "
+            f"line {at} of {name} holds a NUL byte, as a binary file does, expected text or Parquet; name its format "
             "with --format, or its encoding with --encoding utf-16-le."
         )
 
 
 def _refuse_controls(text: str, encoding: str, name: str, line: int) -> None:
-    _refuse_zero(text, name, line)
-    if encoding == "latin-1" and (found := _CONTROLS.search(text)):
-        at = line + text[: found.start()].count("\n")
+    _refuse_nul(text, name, line)
+    if encoding == "latin-1" and (control := _CONTROLS.search(text)):
+        at = line + text[: control.start()].count("\n")
         raise DataError(
-            f"line {at} of {name} holds the byte 0x{ord(found[0]):02x}, which is no letter of latin-1; pass --encoding "
-            "windows-1252."
+            f"line {at} of {name} holds the byte 0x{ord(control[0]):02x}, which is no letter of latin-1; pass "
+            "--encoding windows-1252."
         )
 
 
 def _line_length(block: bytes, length: int, name: str, line: int) -> int:
-    """Return how long the last line is so far; ``length`` is what the blocks before have of the first one."""
+    """Return the length of the last line so far; ``length`` is that of the first line in the blocks before."""
     ends = [place for place in (block.find(b"\n"), block.find(b"\r")) if place >= 0]
     if length + min(ends, default=len(block)) > LONGEST_LINE:
         raise DataError(

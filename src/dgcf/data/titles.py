@@ -1,4 +1,4 @@
-"""Titles: what an item is called, from the files in which people keep it."""
+"""Read item titles from a table, or from a file of MovieLens or RecBole."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dgcf.data.text import Text, plain_text
 from dgcf.errors import DataError
 
 LARGEST = 256 << 20
-"""Letters of all ids and titles together, which are held in memory."""
+"""Largest number of characters of all ids and titles, which are held in memory."""
 _TITLE_NAMES = ("title", "name", "movie_title", "item_title", "product_title", "item_name", "product_name")
-# Files known by their name, and what separates their columns; the first two are id and title.
+# Delimiters of files known by their name; the first two columns are id and title.
 _MOVIELENS = {"movies.dat": "::", "u.item": "|"}
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where a file has what: the places of its columns, and how they are separated."""
+    """Positions of the columns of a file, and its delimiter."""
 
     delimiter: str
     width: int
@@ -33,7 +33,7 @@ class _Layout:
 
 
 def read_titles(path: str | Path, encoding: str = "utf-8") -> dict[str, str]:
-    """Raw item id → title, from a table with an item and a title column, or a file of MovieLens or RecBole."""
+    """Return titles by raw item id, from a table with an item and a title column or a file of MovieLens or RecBole."""
     import duckdb
 
     file = local_path(path)
@@ -49,14 +49,14 @@ def read_titles(path: str | Path, encoding: str = "utf-8") -> dict[str, str]:
         titles: dict[str, str] = {}
         size = 0
         try:
-            con.execute("SET preserve_insertion_order = true")  # of two titles the later one counts
-            found = con.execute(
+            con.execute("SET preserve_insertion_order = true")  # the later of two titles counts
+            cursor = con.execute(
                 f"SELECT coalesce(c{layout.item}, ''), coalesce(c{layout.title}, ''), {year} FROM {table}"
             )
-            while rows := found.fetchmany(1024):
-                for item, title, of_year in rows:
-                    # RecBole keeps the year apart; it goes back into the title, for films that share a name.
-                    titles[item] = f"{title} ({of_year})" if of_year.isdecimal() else title
+            while rows := cursor.fetchmany(1024):
+                for item, title, released in rows:
+                    # RecBole has the year in a column; films may share a name without it.
+                    titles[item] = f"{title} ({released})" if released.isdecimal() else title
                     size += len(item) + len(title)
                 if size > LARGEST:
                     raise DataError(
@@ -69,7 +69,7 @@ def read_titles(path: str | Path, encoding: str = "utf-8") -> dict[str, str]:
 
 
 def _text(file: Path, encoding: str, folder: Path) -> Text:
-    """MovieLens's own files are latin-1 in some editions and UTF-8 in others."""
+    """Return the checked text; files of MovieLens are latin-1 in some editions and UTF-8 in others."""
     try:
         return plain_text(file, encoding, folder)
     except DataError:
