@@ -192,7 +192,7 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_next_try_goes_on(run: Path, 
         [sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c
     )
     deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob(".all.csv.chunks/0*.parquet"))) < 2 and time.monotonic() < deadline:
+    while len(list(tmp_path.glob(".all.csv.chunks/0*.parquet"))) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)

@@ -41,9 +41,10 @@ def explain(
     if top < 0:
         raise ConfigError(f"--top is {top}, expected 0 or more; give a whole number.")
     from dgcf.cli.views.explain import SHOWN, draw
+    from dgcf.recommend import answers
 
     rec = load_recommender(run, data)
-    explanation = rec.explain_for(items, item, user=user) if items else rec.explain(user or "", item)
+    explanation = answers.explain(rec, item, user=user, items=items or ())
     chart = target or (Path("why.png") if plot else None)
     if chart is not None:
         from dgcf.recommend.plots import draw_bars

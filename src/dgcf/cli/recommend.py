@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from dgcf.cli.inputs import K, Overwrite, RunData, RunOrArtifact, UserItems, loa
 from dgcf.cli.terminal import AsJson, emit, progress
 from dgcf.cli.views import recommend as view
 from dgcf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from dgcf.recommend import Recommender, Table
 
 
 def register(root: typer.Typer) -> None:
@@ -53,34 +50,13 @@ def recommend(
         raise ConfigError("--out requires --all; for one user, redirect the output of --json.")
     if user is None and not items:
         raise ConfigError("no user was given; use --user ID, --items ITEM (repeatable), or --all with --out.")
+    from dgcf.recommend import answers
+
     rec = load_recommender(run, data)
-    if items:
-        table = rec.recommend_for(items, k, user=user, exclude_seen=not seen, candidates=only, exclude=exclude)
-    else:
-        table = rec.recommend(user or "", k, exclude_seen=not seen, items=only, exclude=exclude)
-    _answer(rec, table, user, items, why, as_json)
-
-
-def _answer(
-    rec: Recommender, table: Table, user: str | None, items: list[str] | None, why: bool, as_json: bool
-) -> None:
-    known = rec.snapshot
-    rows: list[dict[str, Any]] = [
-        {"item": row["item"], "title": row.get("title"), "score": row["score"], "rank": row["rank"]} for row in table
-    ]
-    for row in rows if why else []:
-        item = row["item"]
-        row["why"] = (rec.explain_for(items, item, user=user) if items else rec.explain(user or "", item)).text()
-    result: dict[str, Any] = {
-        "user": None if user is None else known.users.id_of(rec.names["user"].find(user)),
-        "recommendations": rows,
-        "notes": list(table.notes),
-    }
-    if items:
-        index = dict.fromkeys(rec.names["item"].find_all(items))
-        result["items"] = [{"item": known.items.id_of(i), "title": known.items.title_of(i)} for i in index]
-
-    emit(result, as_json, lambda: view.draw(result))
+    answer = answers.recommend(
+        rec, user=user, items=items or (), k=k, exclude_seen=not seen, only=only, exclude=exclude, why=why
+    )
+    emit(answer, as_json, lambda: view.draw(answer))
 
 
 def _recommend_all(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,15 +32,8 @@ def similar(
     """
     if (item is None) == (user is None):
         raise ConfigError("expected either an item or a user; give --item ITEM or --user ID.")
-    rec = load_recommender(run, data)
-    side = "item" if item is not None else "user"
-    table = rec.similar_items(item, k) if item is not None else rec.similar_users(user or "", k)
-    vocabulary = rec.snapshot.vocabulary("item" if item is not None else "user")
-    index = rec.names["item" if item is not None else "user"].find(item if item is not None else user or "")
-    rows: list[dict[str, Any]] = [
-        {side: row[side], "title": row.get("title"), "score": row["score"], "rank": row["rank"]} for row in table
-    ]
-    title = vocabulary.title_of(index) if vocabulary.titles else None
-    result = {side: vocabulary.id_of(index), "title": title, "similar": rows, "notes": list(table.notes)}
+    from dgcf.recommend import answers
 
-    emit(result, as_json, lambda: draw_similar(result))
+    rec = load_recommender(run, data)
+    answer = answers.similar(rec, "user", user, k) if user is not None else answers.similar(rec, "item", item or "", k)
+    emit(answer, as_json, lambda: draw_similar(answer))
