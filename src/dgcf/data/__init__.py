@@ -49,19 +49,8 @@ def load(
     from dgcf.data.prepare import prepare, split_files
 
     if isinstance(source, (str, Path)) and path.is_dir() and (parts := split_files(path)):
-        if len(parts) == 1:
-            raise DataError(
-                f"{path} holds {parts['train'].name} and no file to test on; name the file itself to have it split."
-            )
-        return prepare(
-            parts["train"],
-            preparation,
-            read,
-            validation=parts.get("validation"),
-            test=parts.get("test"),
-            titles=titles,
-            name=path.name,
-        )
+        source, held_out = parts.pop("train"), parts
+        return prepare(source, preparation, read, **held_out, titles=titles, name=path.name)
     return prepare(source, preparation, read, titles=titles)
 
 

@@ -130,10 +130,10 @@ def _download(file: KnownFile, remote: Remote, notify: Notify, progress: downloa
         return download.extract(archive, remote.member, target, sha256, str(remote))
 
 
-def load_known(name: str, notify: Notify | None = None, progress: download.Progress | None = None) -> Dataset:
+def load_known(name: str, notify: Notify | None = None) -> Dataset:
     """Return a known dataset, fetched if need be, prepared and verified."""
     known = entry(name)
-    dataset = known.make(fetch(name, notify, progress)).renamed(name)
+    dataset = known.make(fetch(name, notify)).renamed(name)
     if known.fingerprints and dataset.fingerprint not in known.fingerprints:
         raise DataError(
             f"the files of {name} do not hold the published dataset (fingerprint {dataset.fingerprint[:12]}…); "

@@ -255,13 +255,6 @@ def _number(
     _refuse_repeated_header(con, sources)
     if timed:
         _refuse_mixed_times(con, sources[0])
-    for column in ("user", "item"):
-        # By length, then bytes: the order of the vocabulary. strlen counts bytes; text is compared by UTF-8 bytes.
-        con.execute(
-            f"CREATE TEMP TABLE {column}_ids AS "
-            f"SELECT {column}, (row_number() OVER (ORDER BY strlen({column}), {column}) - 1) AS idx "
-            f"FROM (SELECT DISTINCT {column} FROM staged)"
-        )
     users = _vocabulary(con, "user", sources, options)
     items = _vocabulary(con, "item", sources, options)
     columns = con.execute(
@@ -326,6 +319,13 @@ def _notes(con: DuckDBPyConnection) -> tuple[str, ...]:
 
 
 def _vocabulary(con: DuckDBPyConnection, what: str, sources: Sequence[Source], options: ReadOptions) -> Vocabulary:
+    """Number the ids of users or items in the table ``user_ids`` or ``item_ids``, and return them."""
+    # By length, then bytes: the order of the vocabulary. strlen counts bytes; text is compared by UTF-8 bytes.
+    con.execute(
+        f"CREATE TEMP TABLE {what}_ids AS "
+        f"SELECT {what}, (row_number() OVER (ORDER BY strlen({what}), {what}) - 1) AS idx "
+        f"FROM (SELECT DISTINCT {what} FROM staged)"
+    )
     count = con.execute(f"SELECT count(*) FROM {what}_ids").fetchall()[0][0]
     if count > _MAX_IDS:
         raise DataError(f"there are {count:,} {what}s, expected at most {_MAX_IDS:,}; filter the data first.")

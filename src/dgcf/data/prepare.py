@@ -89,13 +89,7 @@ def prepare_rows(
     """Filter and split rows of indices; ``parts`` are the splits that the sources of the rows hold."""
     ready_made = len(parts) > 1 or rows.split_column
     split = how.split or Split()
-    if split.method == "temporal" and any(source.listed for source in rows.sources):
-        raise DataError(
-            f"{rows.sources[0].label} lists the items of each user in an order and has no times, so that pairs of "
-            "different users cannot be compared; use --split user-temporal."
-        )
-    if ready_made and (how.user_core or how.item_core):
-        raise ConfigError("a k-core would change ready-made splits; filter before splitting, or drop the option.")
+    _refuse_impossible(rows, how, split, ready_made)
     names = SPLITS if rows.split_column else parts
     rows, removed, repeats = _filter(rows, how, names)
     notes = list(rows.notes)
@@ -119,6 +113,16 @@ def prepare_rows(
         "split": {"method": "given"} if ready_made else split.to_dict(),
     }
     return assemble(rows, part, name, repeats, record, titles)
+
+
+def _refuse_impossible(rows: Interactions, how: Preparation, split: Split, ready_made: bool) -> None:
+    if split.method == "temporal" and any(source.listed for source in rows.sources):
+        raise DataError(
+            f"{rows.sources[0].label} lists the items of each user in an order and has no times, so that pairs of "
+            "different users cannot be compared; use --split user-temporal."
+        )
+    if ready_made and (how.user_core or how.item_core):
+        raise ConfigError("a k-core would change ready-made splits; filter before splitting, or drop the option.")
 
 
 def _sorted_lists(rows: Interactions) -> bool:
@@ -186,4 +190,6 @@ def split_files(folder: Path) -> dict[str, Path] | None:
                         "training file as DATA, and the others with --validation and --test."
                     )
                 files[split] = path
+    if len(files) == 1 and "train" in files:
+        raise DataError(f"{folder} holds {files['train'].name} and no file to test on; name the file to have it split.")
     return files if "train" in files else None

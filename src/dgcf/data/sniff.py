@@ -116,9 +116,9 @@ def find_delimiter(sample: Sample, name: str) -> str:
     return likely
 
 
-def split_lines(lines: list[str], delimiter: str, quoted: bool = True) -> list[list[str]]:
+def split_lines(lines: list[str], delimiter: str) -> list[list[str]]:
     """Cut lines into fields as DuckDB will."""
-    if len(delimiter) > 1 or not quoted:
+    if len(delimiter) > 1:
         return [line.split(delimiter) for line in lines]
     try:
         return list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))
