@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.pairs import ReadArray
+from dgcf.data.pairs import ReadArray, row_entries
 from dgcf.errors import DataError, did_you_mean
 from dgcf.ids import RawId
 
@@ -129,14 +129,10 @@ class Vocabulary:
         """Return the vocabulary of the ids at ascending indices."""
         if len(index) == len(self):
             return self
-        starts, lengths = self.offsets[:-1][index], np.diff(self.offsets)[index]
-        offsets = np.zeros(len(index) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        # Kept bytes: the start of each id in the old blob, plus 0, 1, … within the id.
-        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        blob = self.blob[np.repeat(starts, lengths) + within]
+        kept, lengths = row_entries(self.offsets, index)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         titles = tuple(self.titles[i] for i in index.tolist()) if self.titles else None
-        return Vocabulary(self.what, blob, offsets, self.kind, titles)
+        return Vocabulary(self.what, self.blob[kept], offsets, self.kind, titles)
 
     def with_titles(self, titles: dict[str, str]) -> Vocabulary:
         """Return these ids with the titles that ``titles`` has for them."""

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dgcf.data.pairs import Pairs
+from dgcf.data.pairs import Pairs, row_entries
 from dgcf.errors import DataError
 from dgcf.random import bits, permutation, uniform
 
@@ -194,13 +194,10 @@ class Sampler:
         """(B, K): where a shared negative is one of the user's own items."""
         place = np.full(self.pairs.n_items, -1, dtype=np.int64)
         place[negatives] = np.arange(len(negatives))
-        lengths = self.pairs.user_degrees[users]
-        ends = np.cumsum(lengths)
-        # The users' items laid end to end: each one's start in the pairs, plus 0, 1, … within the user.
-        within = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
-        owned = place[self.pairs.indices[np.repeat(self.pairs.indptr[users], lengths) + within]]
+        entries, counts = row_entries(self.pairs.indptr, users)
+        owned = place[self.pairs.indices[entries]]
         hits = np.zeros((len(users), len(negatives)), dtype=np.bool_)
-        hits[np.repeat(np.arange(len(users)), lengths)[owned >= 0], owned[owned >= 0]] = True
+        hits[np.repeat(np.arange(len(users)), counts)[owned >= 0], owned[owned >= 0]] = True
         return hits
 
 
