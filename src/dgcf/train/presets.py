@@ -7,12 +7,11 @@ depth, the sampler) is chosen by the validation split; ``docs/training.md`` tell
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.models.catalog import Entry
 
-Settings = Mapping[str, Any]
+Settings = Mapping[str, object]
 
 # Section 5 and appendix of the paper: layers, learning rate, λ, width and ε of DGCF.
 DGCF_BY_DATASET: Mapping[str, Settings] = {
@@ -57,7 +56,7 @@ PRESETS: Mapping[str, str] = {
 }
 
 
-def preset_settings(preset: str, model: Entry, dataset: str) -> dict[str, Any]:
+def preset_settings(preset: str, model: Entry, dataset: str) -> dict[str, object]:
     """The settings of a preset for a model on a dataset, which may hold keys that this model does not have.
 
     The paper has nothing to say of models that are solved at once; whatever the preset, they keep their defaults.
@@ -82,5 +81,5 @@ def family_of(dataset: str) -> str:
     return ALIASES.get(last, last)
 
 
-def _width(family: str) -> dict[str, Any]:
+def _width(family: str) -> dict[str, object]:
     return {key: value for key, value in DGCF_BY_DATASET.get(family, {}).items() if key == "dim"}

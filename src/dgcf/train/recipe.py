@@ -40,7 +40,7 @@ class Recipe:
 
 
 def resolve(
-    model: str, *, dataset: str = "", preset: str = "paper", settings: Mapping[str, Any] | None = None
+    model: str, *, dataset: str = "", preset: str = "paper", settings: Mapping[str, object] | None = None
 ) -> Recipe:
     """Defaults, then the preset for this model and dataset, then ``settings``; unknown names and values refused."""
     found = entry(model)
@@ -70,7 +70,7 @@ def describe_models(name: str | None = None) -> dict[str, Any]:
     }
 
 
-def _refuse_loop(found: Entry, given: Mapping[str, Any]) -> None:
+def _refuse_loop(found: Entry, given: Mapping[str, object]) -> None:
     """Say why a model that is solved at once has no learning rate."""
     for key in given:
         if found.solved and key in TRAIN_KEYS and key not in found.keys:
