@@ -1,7 +1,8 @@
 """The job layer of compare, tune and reproduce: claim a job, run it, record its result, resume it.
 
-A job is one training, or several seeds of one recipe that train together. An experiment implements `Queue` and hands
-it to `work`; any number of processes may do so over the same folder.
+A job is one training, or several seeds of one recipe that train together. Tune and reproduce implement `Queue` and hand
+it to `work`; any number of processes may do so over the same folder. Compare runs its jobs in order, without claims:
+training locks a run folder.
 
 - Claim: ``files.try_claim(path)`` holds a file for each job. The kernel releases it when its process dies, so a job
   that is neither recorded nor claimed is free, and the next process that looks takes it.

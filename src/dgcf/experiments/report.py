@@ -95,27 +95,25 @@ def notes(result: CompareResult) -> list[str]:
     sentences = [
         f"Test split of {result.dataset} (fingerprint {result.fingerprint[:12]}): {result.users_evaluated:,} users, "
         f"all items ranked, mask {result.mask}.",
-        f"Means over seeds ± sample deviation between seeds; the best in bold. * differs from {reference}: paired "
-        "sign-flip permutation test over users, each user's values averaged over the seeds, "
-        f"p < {LEVEL:g} after Holm's correction over {result.n_comparisons} comparisons; and, where each has several "
-        "seeds, also by a t-test that counts the spread between seeds.",
-        "The tests speak of other users of this dataset under this split; they know nothing of other data, splits or "
-        "settings.",
-        "Seconds are those of one run, training and validation (mean over the runs); peak MB is the most resident "
-        "memory of its process, libraries included.",
+        f"Mean ± sample standard deviation over seeds; the best in bold. * differs from {reference}: paired sign-flip "
+        f"permutation test over users, each averaged over the seeds, with p < {LEVEL:g} after Holm's correction over "
+        f"{result.n_comparisons} comparisons; with several seeds of both models, also a t-test over users and seeds.",
+        "The tests generalise to other users of this dataset and split, not to other data, splits or settings.",
+        "Seconds: training and validation of one run, mean over the runs. Peak MB: highest resident memory of the "
+        "process, libraries included.",
     ]
     return sentences + [f"{model.label}: {_describe_training(model)}." for model in result.models]
 
 
-def _describe_training(row: ModelResult) -> str:
+def _describe_training(model: ModelResult) -> str:
     """Return model, preset, changed settings and seeds. A solved model has no presets: all its settings are shown."""
-    solved = entry(row.model).solved
-    shown = row.settings if solved else row.changed
+    solved = entry(model.model).solved
+    shown = model.settings if solved else model.changed
     words = [
-        "" if row.label == row.model else f"model {row.model}",
-        "solved at once" if solved else f"preset {row.preset}",
+        "" if model.label == model.model else f"model {model.model}",
+        "solved directly" if solved else f"preset {model.preset}",
         ", ".join(f"{key} {value}" for key, value in shown.items()),
-        f"seeds {', '.join(map(str, row.seeds))}" if row.seeded else "the same for every seed",
+        f"seeds {', '.join(map(str, model.seeds))}" if model.seeded else "the same for every seed",
     ]
     return "; ".join(filter(None, words))
 

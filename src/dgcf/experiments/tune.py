@@ -23,7 +23,7 @@ from dgcf.experiments.search import Search
 from dgcf.experiments.settings_file import write_best
 from dgcf.experiments.study import Claim, Study
 from dgcf.experiments.trials import TrialSummary, best_of
-from dgcf.train import EpochReport, Observer, Recipe, SeedJob, Validate, pick_device
+from dgcf.train import EpochReport, Observer, Recipe, SeedJob, pick_device
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class _Trials:
         return contextlib.nullcontext() if self.limit.time_is_up else self.study.claim(self.limit.trials)
 
     def run(self, job: Claim) -> None:
-        _train(job, self.search, self.validate, self.resources, self.progress)
+        self._train(job)
         self._report()
 
     def waiting(self) -> bool:
@@ -164,6 +164,29 @@ class _Trials:
                 self.progress.job_ended(trial.describe(self.search.metric), text)
         return trials
 
+    def _train(self, claim: Claim) -> None:
+        """Train a trial, from its checkpoint if it has one, and record its result in the study."""
+        began, metric, device = time.perf_counter(), self.search.metric, self.resources.device
+        try:
+            recipe = self.search.recipe_of(claim.settings)
+            run = open_run(claim.folder / "run", self.search.dataset, recipe, seed=self.search.seed, device=device)
+            run.autosave, run.pictured = self.resources.save_every, False
+            if claim.is_worse:
+                raise _Pruned
+            seed = SeedJob(self.search.seed, _Reporter(claim, metric, self.progress), run)
+            ((_, trained),) = train_seeds(self.search.dataset, recipe, [seed], device=device, validate=self.validate)
+        except _Pruned:
+            claim.prune(run.seconds)
+            return
+        except (*TRAINING_FAILED, ConfigError) as problem:
+            if isinstance(problem, ConfigError) and best_of(self.study.summaries()) is None:
+                raise  # the model or the machine lacks something, whatever the settings: no trial would do better
+            claim.fail(str(problem), time.perf_counter() - began)
+            return
+        evaluated = [line for line in run.metrics() if metric in line]
+        best = max(evaluated, key=lambda line: float(line[metric]))
+        claim.complete(best[metric], best["epoch"], trained.epochs, run.seconds)
+
 
 class _Pruned(Exception):  # noqa: N818 (not an error)
     """Leave the training loop of a trial that is pruned."""
@@ -179,30 +202,6 @@ class _Reporter(Observer):
         self.progress.epoch_ended(f"trial {self.claim.number}", report)
         if self.metric in report.validation and self.claim.report(report.epoch, report.validation[self.metric]):
             raise _Pruned
-
-
-def _train(claim: Claim, search: Search, validate: Validate, resources: Resources, progress: Progress) -> None:
-    """Train a trial, from its checkpoint if it has one, and record its result in the study."""
-    began = time.perf_counter()
-    try:
-        recipe = search.recipe_of(claim.settings)
-        run = open_run(claim.folder / "run", search.dataset, recipe, seed=search.seed, device=resources.device)
-        run.autosave, run.pictured = resources.save_every, False
-        if claim.is_worse:
-            raise _Pruned
-        seed = SeedJob(search.seed, _Reporter(claim, search.metric, progress), run)
-        ((_, trained),) = train_seeds(search.dataset, recipe, [seed], device=resources.device, validate=validate)
-    except _Pruned:
-        claim.prune(run.seconds)
-        return
-    except (*TRAINING_FAILED, ConfigError) as problem:
-        if isinstance(problem, ConfigError) and best_of(claim.study.summaries()) is None:
-            raise  # the model or the machine lacks something, whatever the settings: no trial would do better
-        claim.fail(str(problem), time.perf_counter() - began)
-        return
-    evaluated = [line for line in run.metrics() if search.metric in line]
-    best = max(evaluated, key=lambda line: float(line[search.metric]))
-    claim.complete(best[search.metric], best["epoch"], trained.epochs, run.seconds)
 
 
 def _result(study: Study, search: Search, seconds: float, progress: Progress) -> Tuned:
