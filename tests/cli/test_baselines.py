@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from dgcf.cli import application
 from dgcf.data.synthetic import planted
 from dgcf.models import CATALOG
-from tests.cli.invoking import invoke, refusal
+from tests.cli.in_process import invoke, refusal
 
 Json = Callable[..., dict[str, Any]]
 SOLVED = [name for name, found in CATALOG.items() if found.solved]

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dgcf.cli import application
-from tests.cli.invoking import invoke
+from tests.cli.in_process import invoke
 from tests.conftest import hear_ctrl_c
 
 FIELDS = {"name", "users", "items", "train", "validation", "test", "density"}

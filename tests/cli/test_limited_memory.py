@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.invoking import invoke
+from tests.cli.in_process import invoke
 from tests.cli.processes import PLAIN, VERBS, one_sentence, ran, words_of
 
 MB = 1_000_000

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from tests.cli.invoking import invoke
+from tests.cli.in_process import invoke
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "version-0.1-checksums"
 ANSWERS = json.loads((GOLDEN / "answers.json").read_text())

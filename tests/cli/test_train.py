@@ -24,7 +24,7 @@ from dgcf.cli import application
 from dgcf.cli.inputs import PRESETS
 from dgcf.random import uniform
 from dgcf.train import presets
-from tests.cli.invoking import invoke, refusal
+from tests.cli.in_process import invoke, refusal
 from tests.train.planted_tastes import planted_tastes
 
 Json = Callable[..., dict[str, Any]]

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 import dgcf
 from dgcf.errors import ArtifactError, ConfigError
 from dgcf.recommend import Recommender
-from tests.cli.invoking import invoke, refusal
+from tests.cli.in_process import invoke, refusal
 from tests.recommend.conftest import random_dataset, untrained
 
 FORMS = ["kept.dgcf", "kept"]
