@@ -1,4 +1,4 @@
-"""What the tests of verbs share."""
+"""Fixtures of the tests of verbs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.data.synthetic import planted
 from dgcf.recommend import load
@@ -16,14 +17,14 @@ from tests.experiments.reproducing import place
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here and in the processes: tensors this small are not worth a second thread."""
+    """Use one thread, in child processes too: the tensors are too small for a second one."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset, a trained run, a recommender file and a project with one experiment, as small as they can be."""
+    """The folder of a small dataset, a trained run, a recommender file and a project with one experiment."""
     folder = tmp_path_factory.mktemp("small")
     films = planted(n_users=200, n_items=120)
     films.save(folder / "data")
@@ -39,3 +40,21 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     there = load_data(project.root / "data" / "small").fingerprint
     project.write("data", sources.replace(there, load_data("planted").fingerprint))
     return folder
+
+
+@pytest.fixture(scope="session")
+def films() -> Dataset:
+    """A generated dataset with titles."""
+    return planted(n_users=150, n_items=160)
+
+
+@pytest.fixture(scope="session")
+def film_run(films: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a model trained on ``films``; the folder is called ``run``."""
+    folder = tmp_path_factory.mktemp("cli")
+    films.save(folder / "films")
+    settings = {"layers": 2, "dim": 16, "epochs": 60, "learning_rate": 1e-2, "l2": 1e-2}
+    recipe = resolve("dgcf", preset="plain", settings=settings)
+    run = Run.create(folder / "run", films, recipe, seed=0, device="cpu", source=str(folder / "films"))
+    train(films, recipe, device="cpu", run=run)
+    return run.path

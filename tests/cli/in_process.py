@@ -1,4 +1,4 @@
-"""Verbs without a process of their own: what they print, and how they refuse."""
+"""Run verbs in this process, which saves importing torch each time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgcf.cli import application
 
 
 def invoke(*words: str | Path) -> dict[str, Any]:
-    """The JSON object that a verb prints."""
+    """Return the JSON object that a verb prints."""
     done = CliRunner().invoke(application(), [*map(str, words), "--json"])
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
@@ -21,7 +21,7 @@ def invoke(*words: str | Path) -> dict[str, Any]:
 
 
 def refusal(*words: str | Path) -> str:
-    """The one sentence with which a verb refuses."""
+    """Return the sentence of a verb that fails."""
     done = CliRunner().invoke(application(), [*map(str, words)])
     assert done.exit_code in (1, 2), done.output
     assert done.stdout == ""

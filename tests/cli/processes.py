@@ -1,4 +1,4 @@
-"""The verbs that read or write, as words for a process, and the ways to start one."""
+"""Command lines of verbs that read or write, and functions that run them as processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VERBS = {**READERS, **WRITERS}
 
 
 def words_of(verb: str, small: Path, out: Path) -> list[str]:
-    """The words of a verb on the files of ``small``, with its output below ``out``."""
+    """Return the arguments of a verb for the files of ``small``, with its output in ``out``."""
     places = {"data": small / "data", "csv": small / "data.csv", "run": small / "run", "films": small / "films.dgcf"}
     places |= {"project": small / "project", "out": out}
     return [word.format(**{name: str(path) for name, path in places.items()}) for word in VERBS[verb]]
@@ -59,7 +59,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def ran(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """A finished process, its streams captured unless ``options`` lead them elsewhere."""
+    """Run a process to its end, with captured streams unless ``options`` redirect them."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.run(
         command(*words), stdin=subprocess.DEVNULL, text=True, timeout=120, check=False, env=environment(), **streams
@@ -67,7 +67,7 @@ def ran(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def one_sentence(stderr: str) -> str:
-    """The error at the end of what was said, which has no traceback."""
+    """Return the error at the end of stderr, which has no traceback."""
     assert "Traceback" not in stderr, stderr
     last = stderr.splitlines()[-1]
     assert last.startswith("error: "), stderr

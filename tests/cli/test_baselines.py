@@ -17,7 +17,7 @@ from dgcf.models import CATALOG
 from tests.cli.in_process import invoke, refusal
 
 Json = Callable[..., dict[str, Any]]
-SOLVED = [name for name, found in CATALOG.items() if found.solved]
+SOLVED = [name for name, entry in CATALOG.items() if entry.solved]
 
 
 @pytest.fixture(scope="module")
@@ -25,29 +25,29 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return planted(n_users=80, n_items=90).save(tmp_path_factory.mktemp("data") / "films")
 
 
-def test_ease_from_training_to_reasons_in_real_processes(dgcf_json: Json, data: Path, tmp_path: Path) -> None:
+def test_ease_is_trained_measured_and_explained(dgcf_json: Json, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    told = dgcf_json("train", data, "--model", "ease", "--set", "l2=20", "--out", run)
-    assert (told["model"], told["epochs"], told["best_epoch"]) == ("ease", 1, 1)
+    answer = dgcf_json("train", data, "--model", "ease", "--set", "l2=20", "--out", run)
+    assert (answer["model"], answer["epochs"], answer["best_epoch"]) == ("ease", 1, 1)
     assert json.loads((run / "run.json").read_text())["settings"] == {"l2": 20}
     measured = dgcf_json("evaluate", run)
-    assert measured["recall@20"] == told["test"]["recall@20"]
+    assert measured["recall@20"] == answer["test"]["recall@20"]
     rows = dgcf_json("recommend", run, "--user", "u00003", "-k", "3", "--why")["recommendations"]
     assert all("because you liked" in row["why"] for row in rows)
     why = dgcf_json("explain", run, "--user", "u00003", "--item", rows[0]["item"])
     assert sum(part["value"] for part in why["parts"]) == pytest.approx(rows[0]["score"], rel=1e-12)
     assert why["by_kind"] == {"item": pytest.approx(rows[0]["score"]), "user": 0.0, "prior": 0.0}
-    assert dgcf_json("train", "--resume", run)["test"] == told["test"]
+    assert dgcf_json("train", "--resume", run)["test"] == answer["test"]
 
 
 @pytest.mark.parametrize("model", SOLVED)
-def test_every_verb_takes_every_model(model: str, data: Path, tmp_path: Path) -> None:
+def test_every_verb_accepts_every_solved_model(model: str, data: Path, tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
-    told = invoke("train", data, "--model", model, "--out", run)
-    assert (told["epochs"], told["best_epoch"], told["users_evaluated"]) == (1, 1, 80)
+    answer = invoke("train", data, "--model", model, "--out", run)
+    assert (answer["epochs"], answer["best_epoch"], answer["users_evaluated"]) == (1, 1, 80)
     invoke("train", data, "--model", "popularity", "--out", other)
     pair = invoke("compare", run, other)
-    assert pair["comparisons"][0]["first"] == told["test"]["recall@20"]
+    assert pair["comparisons"][0]["first"] == answer["test"]["recall@20"]
     assert len(invoke("recommend", run, "--user", "u00003", "-k", "4")["recommendations"]) == 4
     if model != "popularity":
         assert len(invoke("similar", run, "--item", "i00003", "-k", "2")["similar"]) == 2
@@ -58,10 +58,10 @@ def test_every_verb_takes_every_model(model: str, data: Path, tmp_path: Path) ->
     assert again == invoke("recommend", run, "--user", "u00003", "-k", "4")
 
 
-def test_several_seeds_are_told_together(data: Path, tmp_path: Path) -> None:
-    told = invoke("train", data, "--model", "random", "--seeds", "3", "--out", tmp_path / "runs")
-    assert told["seeds"] == [0, 1, 2]
-    assert len({run["test"]["recall@20"] for run in told["runs"]}) == 3
+def test_several_seeds_have_one_summary(data: Path, tmp_path: Path) -> None:
+    answer = invoke("train", data, "--model", "random", "--seeds", "3", "--out", tmp_path / "runs")
+    assert answer["seeds"] == [0, 1, 2]
+    assert len({run["test"]["recall@20"] for run in answer["runs"]}) == 3
 
 
 @pytest.mark.parametrize(
@@ -73,17 +73,17 @@ def test_several_seeds_are_told_together(data: Path, tmp_path: Path) -> None:
         (("--set", "l2=high"), "l2 of model ease is 'high', expected number"),
     ],
 )
-def test_what_ease_cannot_have_is_refused(data: Path, tmp_path: Path, words: Any, sentence: str) -> None:
+def test_bad_setting_of_ease_is_refused(data: Path, tmp_path: Path, words: Any, sentence: str) -> None:
     assert sentence in refusal("train", data, "--model", "ease", *words, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_gates_are_asked_of_models_that_have_them(data: Path, tmp_path: Path) -> None:
+def test_gates_of_a_model_without_gates_are_refused(data: Path, tmp_path: Path) -> None:
     invoke("train", data, "--model", "item-knn", "--out", tmp_path / "run")
     assert "this model has no gates to look at" in refusal("evaluate", tmp_path / "run", "--gates")
 
 
-def test_what_ials_cannot_solve_is_refused_in_one_sentence_and_leaves_nothing(data: Path, tmp_path: Path) -> None:
+def test_unsolvable_ials_is_refused_and_leaves_no_files(data: Path, tmp_path: Path) -> None:
     words = ["train", data, "--model", "ials", "--set", "alpha=1e9", "--set", "regularization=1e-9"]
     done = CliRunner().invoke(application(), [*map(str, words), "--out", str(tmp_path / "run")])
     assert done.exit_code != 0

@@ -1,4 +1,4 @@
-"""``dgcf compare`` as a person uses it: one table, files to take along, and Ctrl-C without loss."""
+"""``dgcf compare``: its table, its files, and resuming after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -38,34 +38,39 @@ def refusal(*words: str | Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset, and a comparison on it in every format."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a dataset and of a comparison on it in every format."""
     folder = tmp_path_factory.mktemp("compare")
     planted(120, 60).renamed("data <&> _x_ $a$").save(folder / "data")
     files = {"--html": "t.html", "--latex": "t.tex", "--markdown": "t.md", "--plot": "t.png"}
     words = [word for name, file in files.items() for word in (name, folder / file)]
     done = invoke(folder / "data", *WORDS, "--out", folder / "out", *words, "--json")
     assert done.exit_code == 0, done.stderr
-    (folder / "told.json").write_text(done.stdout)
+    (folder / "answer.json").write_text(done.stdout)
     return folder
 
 
 @pytest.fixture
-def told(made: Path) -> dict[str, Any]:
-    result = json.loads((made / "told.json").read_text())
+def result(folder: Path) -> dict[str, Any]:
+    result = json.loads((folder / "answer.json").read_text())
     assert isinstance(result, dict)
     return result
 
 
-def test_the_json_says_everything(made: Path, told: dict[str, Any]) -> None:
+def test_json_has_all_models_and_comparisons(folder: Path, result: dict[str, Any]) -> None:
     fields = {"dataset", "fingerprint", "mask", "split", "reference", "users_evaluated", "seeds", "models"}
-    assert set(told) == fields | {"comparisons"}
-    assert (told["split"], told["mask"], told["reference"], told["seeds"]) == ("test", "train", "lightgcn", [3, 4])
-    assert [row["model"] for row in told["models"]] == list(MODELS)
-    for row in told["models"]:
+    assert set(result) == fields | {"comparisons"}
+    assert (result["split"], result["mask"], result["reference"], result["seeds"]) == (
+        "test",
+        "train",
+        "lightgcn",
+        [3, 4],
+    )
+    assert [row["model"] for row in result["models"]] == list(MODELS)
+    for row in result["models"]:
         seeds = [3] if row["model"] == "popularity" else [3, 4]
         assert row["seeds"] == seeds
-        assert row["runs"] == [str(made / "out" / f"{row['model']}-seed{seed}") for seed in seeds]
+        assert row["runs"] == [str(folder / "out" / f"{row['model']}-seed{seed}") for seed in seeds]
         assert row["epochs"] == ([1] if row["model"] == "popularity" else [4, 4])
         for split in ("test", "validation"):
             assert {"recall@20", "ndcg@20"} <= set(row[split])
@@ -74,50 +79,52 @@ def test_the_json_says_everything(made: Path, told: dict[str, Any]) -> None:
         assert row["seconds"] > 0
         assert row["peak_mb"] > 10
         assert row["preset"] == "paper"
-    assert told["models"][0]["settings"]["dim"] == 8
-    means = {row["model"]: row["test"] for row in told["models"]}
-    pairs = [(one["model"], one["metric"]) for one in told["comparisons"]]
+    assert result["models"][0]["settings"]["dim"] == 8
+    means = {row["model"]: row["test"] for row in result["models"]}
+    pairs = [(comparison["model"], comparison["metric"]) for comparison in result["comparisons"]]
     assert pairs == [(model, metric) for model in MODELS[1:] for metric in ("recall@20", "ndcg@20")]
-    for one in told["comparisons"]:
-        assert one["reference"] == "lightgcn"
-        assert one["users"] == told["users_evaluated"]
-        assert one["first"] == pytest.approx(means["lightgcn"][one["metric"]]["mean"])
-        assert one["second"] == pytest.approx(means[one["model"]][one["metric"]]["mean"])
-        assert one["difference"] == pytest.approx(one["second"] - one["first"])
-        assert one["interval"][0] <= one["difference"] <= one["interval"][1]
-        assert one["p_permutation"] <= one["p_holm"] <= 1
-        assert 0 <= one["p_seeds"] <= 1
+    for comparison in result["comparisons"]:
+        assert comparison["reference"] == "lightgcn"
+        assert comparison["users"] == result["users_evaluated"]
+        assert comparison["first"] == pytest.approx(means["lightgcn"][comparison["metric"]]["mean"])
+        assert comparison["second"] == pytest.approx(means[comparison["model"]][comparison["metric"]]["mean"])
+        assert comparison["difference"] == pytest.approx(comparison["second"] - comparison["first"])
+        assert comparison["interval"][0] <= comparison["difference"] <= comparison["interval"][1]
+        assert comparison["p_permutation"] <= comparison["p_holm"] <= 1
+        assert 0 <= comparison["p_seeds"] <= 1
 
 
-def test_every_run_is_what_train_gives(made: Path, told: dict[str, Any], tmp_path: Path) -> None:
+def test_run_equals_that_of_train(folder: Path, result: dict[str, Any], tmp_path: Path) -> None:
     words = ("--model", "bpr-mf", *QUICK, "--seed", "4", "--device", "cpu", "--out", tmp_path / "run", "--json")
-    done = CliRunner().invoke(application(), ["train", str(made / "data"), *map(str, words)])
+    done = CliRunner().invoke(application(), ["train", str(folder / "data"), *map(str, words)])
     alone = json.loads(done.stdout)
-    runs = made / "out" / "bpr-mf-seed4"
+    runs = folder / "out" / "bpr-mf-seed4"
     assert (tmp_path / "run" / "best.safetensors").read_bytes() == (runs / "best.safetensors").read_bytes()
     assert alone["peak_mb"] > 10
     again = json.loads(invoke(runs, tmp_path / "run", "--device", "cpu", "--json").stdout)
     assert again["models"][0]["test"]["recall@20"] == {"mean": alone["test"]["recall@20"], "std": None}
-    assert {one["p_permutation"] for one in again["comparisons"]} == {1.0}
+    assert {comparison["p_permutation"] for comparison in again["comparisons"]} == {1.0}
 
 
-def test_asked_again_it_says_the_same_and_trains_nothing(made: Path, told: dict[str, Any], tmp_path: Path) -> None:
+def test_second_call_gives_the_same_answer_without_training(
+    folder: Path, result: dict[str, Any], tmp_path: Path
+) -> None:
     def state() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in (made / "out").rglob("*")}
+        return {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*")}
 
     before = state()
     svg = [tmp_path / f"{n}.svg" for n in "ab"]
     for picture in svg:
-        done = invoke(made / "data", *WORDS, "--out", made / "out", "--plot", picture, "--json")
-        assert json.loads(done.stdout) == told
+        done = invoke(folder / "data", *WORDS, "--out", folder / "out", "--plot", picture, "--json")
+        assert json.loads(done.stdout) == result
     assert state() == before
     assert svg[0].read_bytes() == svg[1].read_bytes()
     assert ET.parse(svg[0]).getroot().tag.endswith("svg")
-    assert (made / "t.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "t.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_table_on_the_screen(made: Path) -> None:
-    done = invoke(made / "data", *WORDS, "--out", made / "out", "--reference", "popularity")
+def test_table_shows_all_models(folder: Path) -> None:
+    done = invoke(folder / "data", *WORDS, "--out", folder / "out", "--reference", "popularity")
     assert done.exit_code == 0, done.stderr
     for word in (*MODELS, "recall@20", "ndcg@20", "any seed", "2 seeds", " MB", "±", "mask train"):
         assert word in done.stdout
@@ -127,39 +134,39 @@ def test_the_table_on_the_screen(made: Path) -> None:
 
 
 class References(HTMLParser):
-    """Whatever a page would fetch."""
+    """Collect the references of a page to other files."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.references: list[str] = []
         self.tags: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
-        self.found += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "srcset", "data", "action")]
+        self.references += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "srcset", "data", "action")]
 
 
-def test_the_page_needs_nothing_but_itself(made: Path, told: dict[str, Any]) -> None:
-    text = (made / "t.html").read_text()
+def test_html_page_is_self_contained(folder: Path, result: dict[str, Any]) -> None:
+    text = (folder / "t.html").read_text()
     reader = References()
     reader.feed(text)
-    assert reader.found == []
+    assert reader.references == []
     assert not reader.tags & {"script", "link", "img", "iframe", "object"}
     assert not re.search(r"https?:|url\(|@import|//", text)
     root = ET.fromstring(text)  # well-formed, whatever the dataset is called
-    assert root.findtext("head/title") == f"3 models on {told['dataset']}"
+    assert root.findtext("head/title") == f"3 models on {result['dataset']}"
     assert "data &lt;&amp;&gt;" in text
     assert len(root.findall(".//svg/rect")) == 6
     assert len(root.findall(".//svg/circle")) == 2 * (2 + 2 + 1)
     assert "prefers-color-scheme: dark" in text
     cells = ["".join(cell.itertext()) for cell in root.iter("td")]
-    for row in told["models"]:
+    for row in result["models"]:
         spread = row["test"]["recall@20"]
         assert any(cell.startswith(f"{spread['mean']:.4f} ± {spread['std']:.4f}") for cell in cells)
 
 
-def test_the_tables_to_take_along(made: Path, told: dict[str, Any]) -> None:
-    markdown, latex = (made / "t.md").read_text(), (made / "t.tex").read_text()
+def test_markdown_and_latex_tables(folder: Path, result: dict[str, Any]) -> None:
+    markdown, latex = (folder / "t.md").read_text(), (folder / "t.tex").read_text()
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len(lines) == (2 + 3) + (2 + 4)
     assert len({line.count("|") for line in lines[:5]}) == len({line.count("|") for line in lines[5:]}) == 1
@@ -168,9 +175,9 @@ def test_the_tables_to_take_along(made: Path, told: dict[str, Any]) -> None:
     rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
     assert {line.replace(r"\&", "").count("&") for line in rows} == {5, 8}
     assert r"\&" in latex.partition(r"\caption")[2]  # the dataset's name
-    for row in told["models"]:
+    for row in result["models"]:
         mean = f"{row['test']['ndcg@20']['mean']:.4f}"
-        best = mean == f"{max(one['test']['ndcg@20']['mean'] for one in told['models']):.4f}"
+        best = mean == f"{max(model['test']['ndcg@20']['mean'] for model in result['models']):.4f}"
         assert (f"**{mean} ±" in markdown) == (rf"\textbf{{{mean} $\pm$" in latex) == best
     for text in (markdown, latex):
         assert "mask train" in text
@@ -199,7 +206,7 @@ def test_the_tables_to_take_along(made: Path, told: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_can_be_refused_is_refused_before_training(
+def test_bad_options_are_refused_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -208,28 +215,33 @@ def test_what_can_be_refused_is_refused_before_training(
     assert [path.name for path in tmp_path.rglob("*")] == ["folder.tex"]
 
 
-def test_several_run_folders_in_one_table(made: Path) -> None:
-    runs = [made / "out" / name for name in ("popularity-seed3", "bpr-mf-seed3", "bpr-mf-seed4")]
-    found = json.loads(invoke(*runs, "--reference", "bpr-mf-seed3", "--device", "cpu", "--k", "5,10", "--json").stdout)
-    assert [row["label"] for row in found["models"]] == [run.name for run in runs]
-    assert [row["model"] for row in found["models"]] == ["popularity", "bpr-mf", "bpr-mf"]
-    assert len(found["comparisons"]) == 2 * 4
-    assert {one["reference"] for one in found["comparisons"]} == {"bpr-mf-seed3"}
-    assert {one["metric"] for one in found["comparisons"]} == {"recall@5", "recall@10", "ndcg@5", "ndcg@10"}
-    assert all(one["p_seeds"] is None for one in found["comparisons"])
+def test_run_folders_are_compared(folder: Path) -> None:
+    runs = [folder / "out" / name for name in ("popularity-seed3", "bpr-mf-seed3", "bpr-mf-seed4")]
+    answer = json.loads(invoke(*runs, "--reference", "bpr-mf-seed3", "--device", "cpu", "--k", "5,10", "--json").stdout)
+    assert [row["label"] for row in answer["models"]] == [run.name for run in runs]
+    assert [row["model"] for row in answer["models"]] == ["popularity", "bpr-mf", "bpr-mf"]
+    assert len(answer["comparisons"]) == 2 * 4
+    assert {comparison["reference"] for comparison in answer["comparisons"]} == {"bpr-mf-seed3"}
+    assert {line["metric"] for line in answer["comparisons"]} == {
+        "recall@5",
+        "recall@10",
+        "ndcg@5",
+        "ndcg@10",
+    }
+    assert all(comparison["p_seeds"] is None for comparison in answer["comparisons"])
 
 
-def test_runs_on_other_data_are_not_compared(made: Path, tmp_path: Path) -> None:
+def test_runs_on_different_datasets_are_refused(folder: Path, tmp_path: Path) -> None:
     words = ("train", "checkerboard", "--model", "popularity", "--out", str(tmp_path / "other"))
     assert CliRunner().invoke(application(), words).exit_code == 0
-    message = refusal(made / "out" / "popularity-seed3", tmp_path / "other")
+    message = refusal(folder / "out" / "popularity-seed3", tmp_path / "other")
     assert "was trained on" in message
     assert "compare runs on one dataset" in message
 
 
-def test_ctrl_c_leaves_everything_to_go_on_with(made: Path, tmp_path: Path) -> None:
-    """Interrupted in the second model, as a person would; the same command then trains the rest, to the same bytes."""
-    words = ["compare", str(made / "data"), "--models", "lightgcn,bpr-mf", *QUICK, "--set", "patience=0"]
+def test_interrupted_comparison_resumes_to_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    """Interrupt the second model; the same command then trains the rest, to the same bytes."""
+    words = ["compare", str(folder / "data"), "--models", "lightgcn,bpr-mf", *QUICK, "--set", "patience=0"]
     words += ["--set", "bpr-mf.epochs=150", "--device", "cpu", "--json", "--out"]
     process = subprocess.Popen(
         [sys.executable, "-m", "dgcf", *words, str(tmp_path / "stopped")],
@@ -242,22 +254,22 @@ def test_ctrl_c_leaves_everything_to_go_on_with(made: Path, tmp_path: Path) -> N
     while not process.stderr.readline().startswith("epoch 6/150"):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    output, said = process.communicate(timeout=60)
+    output, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert json.loads(output)["error"]["kind"] == "interrupted"
-    assert f"runs are saved in {tmp_path / 'stopped'}. Repeat the command to resume." in said
+    assert f"runs are saved in {tmp_path / 'stopped'}. Repeat the command to resume." in stderr
     first = (tmp_path / "stopped" / "lightgcn-seed0" / "last.safetensors").stat().st_mtime_ns
-    found, whole = (
+    answer, whole = (
         json.loads(CliRunner().invoke(application(), [*words, str(tmp_path / name)]).stdout)
         for name in ("stopped", "whole")
     )
     assert (tmp_path / "stopped" / "lightgcn-seed0" / "last.safetensors").stat().st_mtime_ns == first
-    assert found["comparisons"] == whole["comparisons"]
-    assert found["models"][1]["epochs"] == [150]
+    assert answer["comparisons"] == whole["comparisons"]
+    assert answer["models"][1]["epochs"] == [150]
     for run in ("lightgcn-seed0", "bpr-mf-seed0"):
         for name in ("last.safetensors", "best.safetensors", "metrics.jsonl"):
             assert (tmp_path / "stopped" / run / name).read_bytes() == (tmp_path / "whole" / run / name).read_bytes()
 
 
-def test_naming_no_model_is_refused(made: Path) -> None:
-    assert "--models names only nothing; give two or more" in refusal(made / "data", "--models", ",")
+def test_empty_list_of_models_is_refused(folder: Path) -> None:
+    assert "--models names only nothing; give two or more" in refusal(folder / "data", "--models", ",")

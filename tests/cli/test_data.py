@@ -1,4 +1,4 @@
-"""``dgcf data`` as a person uses it: real processes, real files."""
+"""``dgcf data`` in real processes, with real files."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ FIELDS = {"name", "users", "items", "train", "validation", "test", "density"}
 FIELDS |= {"duplicates", "leaks", "fingerprint", "known_as", "warnings"}
 
 
-def test_statistics_have_the_promised_fields(dgcf_json: Any) -> None:
-    found = dgcf_json("data", "stats", "checkerboard")
-    assert set(found) >= FIELDS
-    assert (found["users"], found["items"], found["train"] + found["validation"] + found["test"]) == (60, 40, 1200)
-    assert found["known_as"] == "checkerboard"
+def test_statistics_have_all_fields(dgcf_json: Any) -> None:
+    answer = dgcf_json("data", "stats", "checkerboard")
+    assert set(answer) >= FIELDS
+    assert (answer["users"], answer["items"], answer["train"] + answer["validation"] + answer["test"]) == (60, 40, 1200)
+    assert answer["known_as"] == "checkerboard"
 
 
 @pytest.mark.data("deoscirec/ml-1m")
 def test_statistics_of_the_authors_ml_1m(dgcf_json: Any) -> None:
-    found = dgcf_json("data", "stats", "deoscirec/ml-1m")
-    sizes = {name: found[name] for name in ("users", "items", "train", "validation", "test")}
+    answer = dgcf_json("data", "stats", "deoscirec/ml-1m")
+    sizes = {name: answer[name] for name in ("users", "items", "train", "validation", "test")}
     assert sizes == {"users": 4627, "items": 1840, "train": 148299, "validation": 21362, "test": 42347}
 
 
-def test_a_thousand_odd_ids_go_in_and_come_out_unchanged(dgcf_json: Any, tmp_path: Path) -> None:
+def test_thousand_unusual_ids_stay_unchanged(dgcf_json: Any, tmp_path: Path) -> None:
     users = [f"Ünal, Ş. {n}" for n in range(500)] + [str(2**63 + n) for n in range(500)]
     pairs = {(user, f'item {place * 7 % 31}; "{n}"') for n in range(3) for place, user in enumerate(users)}
     with (tmp_path / "in.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("user", "item"))
         writer.writerows(sorted(pairs))
-    made = dgcf_json("data", "prepare", "in.csv", "--out", "set", cwd=tmp_path)
-    assert made["users"] == 1000
+    prepared = dgcf_json("data", "prepare", "in.csv", "--out", "set", cwd=tmp_path)
+    assert prepared["users"] == 1000
     for name in ("out.csv", "out.parquet", "out.inter"):
         dgcf_json("data", "convert", "set", "--out", name, cwd=tmp_path)
         assert dgcf_json("data", "stats", name, cwd=tmp_path)["users"] == 1000
@@ -53,19 +53,19 @@ def test_a_thousand_odd_ids_go_in_and_come_out_unchanged(dgcf_json: Any, tmp_pat
     dgcf_json("data", "convert", "set", "--out", "lists", cwd=tmp_path)
     lists = dgcf_json("data", "stats", "lists", cwd=tmp_path)
     assert [lists[name] for name in ("train", "validation", "test")] == [
-        made[name] for name in ("train", "validation", "test")
+        prepared[name] for name in ("train", "validation", "test")
     ]
 
 
 @pytest.mark.data("deoscirec/ml-100k")
-def test_a_converted_split_is_still_the_same_dataset(dgcf_json: Any, tmp_path: Path) -> None:
+def test_converted_split_keeps_its_fingerprint(dgcf_json: Any, tmp_path: Path) -> None:
     written = dgcf_json("data", "convert", "deoscirec/ml-100k", "--out", "lists", cwd=tmp_path)
     again = dgcf_json("data", "stats", "lists", cwd=tmp_path)
     assert again["fingerprint"] == written["fingerprint"]
     assert again["known_as"] == "deoscirec/ml-100k"
 
 
-def test_filters_report_what_they_removed(dgcf: Any, tmp_path: Path) -> None:
+def test_filters_report_removed_rows(dgcf: Any, tmp_path: Path) -> None:
     rows = [(user, item, 1 + (user + item) % 5) for user in range(30) for item in range(user % 10 + 1)]
     (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"{u},{i},{r}\n" for u, i, r in [*rows, rows[0]]))
     done = dgcf("data", "prepare", "r.csv", "--min-rating", "2", "--user-core", "3", "--out", "s", cwd=tmp_path)
@@ -114,7 +114,7 @@ def test_filters_report_what_they_removed(dgcf: Any, tmp_path: Path) -> None:
         (["fetch", "netflix"], "`dgcf data list` names the known ones"),
     ],
 )
-def test_bad_input_is_one_sentence_and_nothing_is_written(
+def test_bad_input_is_refused_and_leaves_no_files(
     refused: Any, tmp_path: Path, words: list[str], sentence: str
 ) -> None:
     (tmp_path / "good.csv").write_text("user,item\na,1\na,2\nb,1\n")
@@ -127,15 +127,15 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-def test_a_user_only_in_test_is_reported(dgcf_json: Any, tmp_path: Path) -> None:
+def test_user_only_in_test_is_reported(dgcf_json: Any, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("user,item\na,1\na,2\nb,1\n")
     (tmp_path / "test.csv").write_text("user,item\na,3\nz,1\n")
-    found = dgcf_json("data", "stats", ".", cwd=tmp_path)
-    assert found["cold"]["users"] == 1
-    assert any("1 users have no training pair" in warning for warning in found["warnings"])
+    answer = dgcf_json("data", "stats", ".", cwd=tmp_path)
+    assert answer["cold"]["users"] == 1
+    assert any("1 users have no training pair" in warning for warning in answer["warnings"])
 
 
-def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_partial_files(tmp_path: Path) -> None:
     with (tmp_path / "big.csv").open("w") as file:
         file.write("user,item\n")
         file.writelines(f"user-{n * 7919 % 99991},item-{n * 104729 % 49999}\n" for n in range(1_500_000))
@@ -163,20 +163,20 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["", "data", "data list", "data fetch", "data stats", "data prepare", "data convert"])
-def test_every_verb_explains_itself(dgcf: Any, verb: str) -> None:
+def test_help_has_an_example(dgcf: Any, verb: str) -> None:
     done = dgcf(*verb.split(), "--help", env={"COLUMNS": "200", "TERM": "dumb"})
     assert done.returncode == 0
     if " " in verb:
         assert f"Example: dgcf {verb}" in done.stdout
 
 
-def test_list_names_every_known_dataset(dgcf_json: Any) -> None:
+def test_list_has_every_known_dataset(dgcf_json: Any) -> None:
     names = {row["name"] for row in dgcf_json("data", "list")["datasets"]}
     assert {"ml-100k", "ml-1m", "paper/ml-100k", "lightgcn/gowalla", "checkerboard", "planted"} <= names
     assert len([name for name in names if name.startswith("deoscirec/")]) == 4
 
 
-def test_the_result_may_not_be_written(dgcf: Any) -> None:
+def test_unwritable_result_is_a_failure(dgcf: Any) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "dgcf", "data", "stats", "checkerboard", "--json"],
@@ -189,18 +189,18 @@ def test_the_result_may_not_be_written(dgcf: Any) -> None:
     assert done.stderr == "error: cannot write the result: No space left on device; free some space.\n"
 
 
-def test_a_pipe_without_a_writer_is_refused_at_once(refused: Any, tmp_path: Path) -> None:
+def test_pipe_without_writer_is_refused(refused: Any, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "not a regular file" in refused("data", "stats", tmp_path / "pipe", timeout=20)
 
 
-def test_how_a_file_was_read_is_told(dgcf: Any, tmp_path: Path) -> None:
+def test_detected_format_is_shown(dgcf: Any, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("who;item;rating\n1;2;3\n")
     done = dgcf("data", "stats", "a.csv", "--user-col", "who", cwd=tmp_path)
     assert "read as csv, cut at ';', with a header: item = 'item', rating = 'rating', user = 'who'" in done.stderr
 
 
-def test_a_conversion_says_where_the_order_is_lost(tmp_path: Path) -> None:
+def test_conversion_notes_that_the_order_is_lost(tmp_path: Path) -> None:
     lists = tmp_path / "lists.txt"
     lists.write_text("1 5 3 4\n2 3 9 1\n3 4 1 5\n")
     for name, more in (("kept", ["--keep-order"]), ("plain", [])):

@@ -1,4 +1,4 @@
-"""What libraries throw, thrown by them: each becomes one sentence with a kind and an exit code."""
+"""Exceptions of libraries: each becomes one sentence with a kind and an exit code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reported(throw: Callable[[], Any]) -> Failure:
 
 
 @pytest.mark.parametrize(
-    ("throw", "asked"),
+    ("throw", "requested"),
     [
         (lambda: np.empty(HUGE), "7.11 PiB"),
         (lambda: torch.empty(HUGE), "4,000,000.0 GB"),
@@ -55,17 +55,15 @@ def reported(throw: Callable[[], Any]) -> Failure:
     ],
     ids=["numpy", "torch", "python", "duckdb"],
 )
-def test_lack_of_memory_says_what_was_asked_what_is_free_and_what_to_reduce(
-    throw: Callable[[], Any], asked: str
-) -> None:
+def test_lack_of_memory_names_requested_and_free_memory(throw: Callable[[], Any], requested: str) -> None:
     failure = reported(throw)
     assert (failure.kind, failure.code) == ("memory", 1)
     assert failure.message.startswith("not enough memory")
-    assert f"{asked} more were requested" in failure.message or not asked
+    assert f"{requested} more were requested" in failure.message or not requested
     assert " are free; use a smaller dataset (" in failure.message
 
 
-def test_gpu_without_memory_is_lack_of_memory() -> None:
+def test_lack_of_gpu_memory_is_lack_of_memory() -> None:
     problem = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has …")
     failure = failure_of(problem)
     assert failure is not None
@@ -73,7 +71,7 @@ def test_gpu_without_memory_is_lack_of_memory() -> None:
     assert "2.00 GiB more were requested" in failure.message
 
 
-def test_too_deep_input_is_one_sentence() -> None:
+def test_deeply_nested_input_is_one_sentence() -> None:
     assert reported(nested) == Failure("data", "the input is nested too deeply; give a flatter file.")
 
 
@@ -87,7 +85,7 @@ def test_too_deep_input_is_one_sentence() -> None:
         (errno.EXDEV, "set DGCF_DEBUG=1 to see the traceback"),
     ],
 )
-def test_system_error_is_named_with_its_file_and_advice_of_its_own(number: int, advice: str) -> None:
+def test_system_error_names_its_file_and_advice(number: int, advice: str) -> None:
     import os
 
     failure = failure_of(OSError(number, os.strerror(number), "some/file"))
@@ -97,25 +95,25 @@ def test_system_error_is_named_with_its_file_and_advice_of_its_own(number: int, 
     )
 
 
-def test_stray_system_error_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+def test_missing_file_is_not_reported_as_a_full_disk(tmp_path: Path) -> None:
     failure = reported(lambda: (tmp_path / "absent").read_text())
     assert failure.message == f"cannot access {tmp_path / 'absent'}: No such file or directory; check the path."
 
 
-def test_duckdb_that_cannot_write_is_a_system_error(tmp_path: Path) -> None:
+def test_duckdb_write_error_is_a_system_error(tmp_path: Path) -> None:
     failure = reported(lambda: copy_into_nowhere(tmp_path))
     assert failure.kind == "io"
     assert failure.message.startswith(f"cannot access {tmp_path / 'absent'}")
     assert failure.message.endswith(": No such file or directory; check the path.")
 
 
-def test_error_that_no_user_causes_has_no_explanation() -> None:
+def test_unexpected_error_is_not_explained() -> None:
     assert failure_of(ValueError("x")) is None
     assert failure_of(RuntimeError("x")) is None
     assert failure_of(ImportError("x")) is None
 
 
-def test_bug_shows_its_traceback_and_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bug_shows_its_traceback_and_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dgcf.data.catalog.is_local", lambda known: {}["x\x1b"])
     done = CliRunner().invoke(application(), ["data", "list", "--json"])
     assert done.exit_code == 1

@@ -1,4 +1,4 @@
-"""A disk that is full: one sentence that names the file and the reason, exit code 1, nothing half-written."""
+"""A full disk: one sentence that names the file and the reason, exit code 1, no partial files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 from tests.cli.processes import READERS, WRITERS, command, environment, one_sentence, ran, words_of
 
-# Mounts a small file system in a mount namespace of its own, runs the words there and lists what they left.
+# Mounts a small file system in its own mount namespace, runs the command there and lists the files that remain.
 ON_A_SMALL_DISK = 'mount -t tmpfs -o size="$1" none "$2" && { "${@:3}"; code=$?; ls -A "$2" >&3; exit $code; }'
-KEPT_TO_GO_ON = {
+KEPT_FOR_RESUMING = {
     "tune": {"study"},
     "reproduce": {"prepared"},
     "compare": {"runs"},
@@ -35,13 +35,13 @@ def can_mount() -> bool:
 @pytest.fixture
 def disk(tmp_path: Path) -> Path:
     if not can_mount():
-        pytest.skip("needs leave to mount in a user namespace")
+        pytest.skip("needs permission to mount in a user namespace")
     (tmp_path / "disk").mkdir()
     return tmp_path / "disk"
 
 
 def on_full_disk(verb: str, small: Path, disk: Path, size: str) -> tuple[subprocess.CompletedProcess[str], set[str]]:
-    """The finished verb, and what it left on the disk."""
+    """Return the finished process and the names of the files on the disk."""
     script = ["unshare", "-rm", "bash", "-c", ON_A_SMALL_DISK, "bash", size, str(disk)]
     with (disk.parent / "left").open("w") as left:
         done = subprocess.run(
@@ -59,19 +59,19 @@ def on_full_disk(verb: str, small: Path, disk: Path, size: str) -> tuple[subproc
 @pytest.mark.parametrize(
     "verb", [pytest.param(verb, marks=() if verb in SAMPLE else pytest.mark.slow) for verb in WRITERS]
 )
-def test_full_disk_is_one_sentence_and_leaves_nothing_half_written(verb: str, small: Path, disk: Path) -> None:
+def test_full_disk_is_one_sentence_and_leaves_no_partial_files(verb: str, small: Path, disk: Path) -> None:
     done, left = on_full_disk(verb, small, disk, "4k")
     assert done.returncode == 1, done.stderr
     sentence = one_sentence(done.stderr)
     assert "No space left on device" in sentence or "disk is full" in sentence
     assert str(disk) in sentence
-    assert left <= KEPT_TO_GO_ON.get(verb, set())
+    assert left <= KEPT_FOR_RESUMING.get(verb, set())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ["8k", "12k", "16k", "24k", "32k"])
 @pytest.mark.parametrize("verb", ["train", "tune", "compare", "recommend-all", "export-parquet"])
-def test_disk_that_fills_up_half_way_is_one_sentence(verb: str, size: str, small: Path, disk: Path) -> None:
+def test_disk_that_fills_up_later_is_one_sentence(verb: str, size: str, small: Path, disk: Path) -> None:
     done, _ = on_full_disk(verb, small, disk, size)
     assert done.returncode in (0, 1), done.stderr
     if done.returncode:
@@ -85,11 +85,11 @@ def small_files() -> None:
 @pytest.mark.parametrize(
     "verb", [pytest.param(verb, marks=() if verb == "export-parquet" else pytest.mark.slow) for verb in WRITERS]
 )
-def test_file_larger_than_allowed_is_one_sentence(verb: str, small: Path, tmp_path: Path) -> None:
+def test_file_above_the_size_limit_is_one_sentence(verb: str, small: Path, tmp_path: Path) -> None:
     done = ran(*words_of(verb, small, tmp_path), preexec_fn=small_files)
     assert done.returncode == 1, done.stderr
     one_sentence(done.stderr)
-    assert {path.name for path in tmp_path.iterdir()} <= KEPT_TO_GO_ON.get(verb, set())
+    assert {path.name for path in tmp_path.iterdir()} <= KEPT_FOR_RESUMING.get(verb, set())
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -97,14 +97,14 @@ def test_file_larger_than_allowed_is_one_sentence(verb: str, small: Path, tmp_pa
 @pytest.mark.parametrize(
     "verb", [pytest.param(verb, marks=() if verb == "stats" else pytest.mark.slow) for verb in READERS]
 )
-def test_result_that_cannot_be_written_is_one_sentence(verb: str, form: str | None, small: Path) -> None:
+def test_unwritable_result_is_one_sentence(verb: str, form: str | None, small: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = ran(*words_of(verb, small, small), *([form] if form else []), stdout=full)
     assert done.returncode == 1
     assert one_sentence(done.stderr) == "error: cannot write the result: No space left on device; free some space."
 
 
-def test_remarks_that_cannot_be_written_do_not_matter(small: Path) -> None:
+def test_unwritable_remarks_are_ignored(small: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = ran(*words_of("stats", small, small), "--json", stderr=full)
     assert done.returncode == 0
@@ -112,4 +112,4 @@ def test_remarks_that_cannot_be_written_do_not_matter(small: Path) -> None:
 
 
 if sys.platform != "linux":
-    pytestmark = pytest.mark.skip(reason="limits of files and mounts as Linux has them")
+    pytestmark = pytest.mark.skip(reason="uses limits and mounts of Linux")

@@ -1,4 +1,4 @@
-"""Names of files, datasets, users and items are any text: shown as text, never obeyed by the terminal or by rich."""
+"""Names of files, datasets, users and items may be any text: they are shown as text, without control characters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dgcf.recommend.table import Table
 from dgcf.text import printable, printable_json, printable_line
 from tests.cli.processes import command, environment
 
-OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 NAMES = {
     "closing-markup": "[/x]",
     "markup": "[red]a[/red]",
@@ -45,19 +45,19 @@ SAMPLE = ["closing-markup", "quote", "line-feed", "escape"]
 QUICK = ("--model", "bpr-mf", "--preset", "plain", "--set", "epochs=1", "--set", "dim=4", "--device", "cpu")
 
 
-def shown(*words: str | Path) -> Result:
-    """A verb that succeeds, and writes nothing that a terminal would obey."""
+def run_verb(*words: str | Path) -> Result:
+    """Run a verb, and check that it succeeds and prints no control characters."""
     done = CliRunner().invoke(application(), [*map(str, words)])
     assert done.exit_code == 0, (done.stdout, done.stderr)
-    assert not OBEYED.search(done.output), done.output
+    assert not CONTROL.search(done.output), done.output
     return done
 
 
-def given(*words: str | Path) -> dict[str, Any]:
-    """The JSON of a verb, in which no control character stands as it is either."""
-    found = json.loads(shown(*words, "--json").stdout)
-    assert isinstance(found, dict)
-    return found
+def json_of(*words: str | Path) -> dict[str, Any]:
+    """Return the JSON of a verb, which has no control characters either."""
+    answer = json.loads(run_verb(*words, "--json").stdout)
+    assert isinstance(answer, dict)
+    return answer
 
 
 def write_pairs(path: Path) -> None:
@@ -68,38 +68,38 @@ def write_pairs(path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, id=key, marks=() if key in SAMPLE else pytest.mark.slow) for key, name in NAMES.items()]
 )
-def test_every_verb_takes_any_name_of_a_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_verb_accepts_any_file_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / name / name).parent.mkdir(parents=True)
     source, data, run = (tmp_path / name / f"{name}{end}" for end in (".csv", "", "-run"))
     write_pairs(source)
-    shown("data", "stats", source)
-    assert given("data", "prepare", source, "--out", data)["out"] == str(data)
-    assert given("data", "stats", data)["name"] == data.name
+    run_verb("data", "stats", source)
+    assert json_of("data", "prepare", source, "--out", data)["out"] == str(data)
+    assert json_of("data", "stats", data)["name"] == data.name
     for verb in (("data", "stats"), ("graph",), ("oscillation",)):
-        shown(*verb, data)
+        run_verb(*verb, data)
     for target in (f"{name}.csv", f"{name}.parquet", f"{name}.inter"):
-        shown("data", "convert", data, "--out", tmp_path / name / "converted" / target)
-    shown("train", data, *QUICK, "--out", run)
-    assert given("evaluate", run, "--device", "cpu")["run"] == str(run)
-    shown("evaluate", run, "--device", "cpu")
-    shown("recommend", run, "--user", "1")
+        run_verb("data", "convert", data, "--out", tmp_path / name / "converted" / target)
+    run_verb("train", data, *QUICK, "--out", run)
+    assert json_of("evaluate", run, "--device", "cpu")["run"] == str(run)
+    run_verb("evaluate", run, "--device", "cpu")
+    run_verb("recommend", run, "--user", "1")
     films = tmp_path / name / f"{name}.dgcf"
-    shown("export", run, "--out", films)
-    shown("export", run, "--to", "parquet", "--out", tmp_path / name / f"{name}-rows")
-    shown("recommend", films, "--all", "--out", tmp_path / name / f"{name}-all.csv")
+    run_verb("export", run, "--out", films)
+    run_verb("export", run, "--to", "parquet", "--out", tmp_path / name / f"{name}-rows")
+    run_verb("recommend", films, "--all", "--out", tmp_path / name / f"{name}-all.csv")
     assert (tmp_path / name / f"{name}-all.csv").stat().st_size > 100
-    shown("similar", films, "--item", "1")
-    shown("explain", films, "--user", "1", "--item", "2")
+    run_verb("similar", films, "--item", "1")
+    run_verb("explain", films, "--user", "1", "--item", "2")
     assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize("key", NAMES)
-def test_refusals_name_the_file_as_text(key: str, tmp_path: Path) -> None:
+def test_errors_show_file_names_as_text(key: str, tmp_path: Path) -> None:
     words = ["data", "stats", str(tmp_path / NAMES[key]), "--json"]
     done = CliRunner().invoke(application(), words)
     assert done.exit_code == 1
-    assert not OBEYED.search(done.output)
+    assert not CONTROL.search(done.output)
     assert done.stderr.count("\n") == 1
     message = json.loads(done.stdout)["error"]["message"]
     assert f"error: {printable_line(message)}\n" == done.stderr
@@ -107,39 +107,39 @@ def test_refusals_name_the_file_as_text(key: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["escape", "closing-markup", "line-feed"])
-def test_searches_and_comparisons_take_any_name(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tune_and_compare_accept_any_file_name(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     name = NAMES[key]
     (tmp_path / name).parent.mkdir(exist_ok=True)
     write_pairs(tmp_path / f"{name}.csv")
-    shown("data", "prepare", tmp_path / f"{name}.csv", "--out", tmp_path / name)
-    shown("tune", tmp_path / name, *QUICK, "--trials", "1", "--out", tmp_path / f"{name}-study")
-    shown("compare", tmp_path / name, "--models", "popularity,random", "--out", tmp_path / f"{name}-runs")
+    run_verb("data", "prepare", tmp_path / f"{name}.csv", "--out", tmp_path / name)
+    run_verb("tune", tmp_path / name, *QUICK, "--trials", "1", "--out", tmp_path / f"{name}-study")
+    run_verb("compare", tmp_path / name, "--models", "popularity,random", "--out", tmp_path / f"{name}-runs")
 
 
-def test_ids_and_titles_are_shown_as_text_and_given_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_and_titles_are_escaped_and_exact_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = [text.strip().replace("\n", " ").replace('"', "") for text in NAMES.values()]
     rows = [f'"{name}",{item}' for name in names for item in range(8)]
     (tmp_path / "odd.csv").write_text("\n".join(["item,user", *rows, ""]))
     (tmp_path / "titles.csv").write_text("\n".join(["item,title", *(f'"{name}","{name}"' for name in names), ""]))
-    given("data", "prepare", "odd.csv", "--titles", "titles.csv", "--split", "none", "--out", "odd")
-    shown("train", "odd", "--model", "popularity", "--device", "cpu", "--out", "run")
-    shown("recommend", "run", "--user", "1", "--seen", "-k", "50")
-    found = given("recommend", "run", "--user", "1", "--seen", "-k", "50")["recommendations"]
-    assert {row["item"] for row in found} == {row["title"] for row in found} == set(names)
+    json_of("data", "prepare", "odd.csv", "--titles", "titles.csv", "--split", "none", "--out", "odd")
+    run_verb("train", "odd", "--model", "popularity", "--device", "cpu", "--out", "run")
+    run_verb("recommend", "run", "--user", "1", "--seen", "-k", "50")
+    answer = json_of("recommend", "run", "--user", "1", "--seen", "-k", "50")["recommendations"]
+    assert {row["item"] for row in answer} == {row["title"] for row in answer} == set(names)
     unknown = CliRunner().invoke(application(), ["recommend", "run", "--user", "a\x1b[2Jb"])
     assert unknown.exit_code == 1
-    assert not OBEYED.search(unknown.output)
+    assert not CONTROL.search(unknown.output)
 
 
-def test_name_like_an_option_goes_after_two_dashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_name_like_an_option_follows_two_dashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "-x.csv")
-    assert json.loads(shown("data", "prepare", "--json", "--out", "-x", "--", "-x.csv").stdout)["users"] == 12
+    assert json.loads(run_verb("data", "prepare", "--json", "--out", "-x", "--", "-x.csv").stdout)["users"] == 12
 
 
-def test_file_name_that_is_not_utf_8_works_or_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_file_name_that_is_not_utf_8_works_or_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / NOT_UTF_8
     folder.mkdir()
     write_pairs(folder / "pairs.csv")
@@ -155,15 +155,15 @@ def test_file_name_that_is_not_utf_8_works_or_is_refused_in_one_sentence(tmp_pat
     ):
         done = CliRunner().invoke(application(), [*map(str, words), "--json"])
         assert done.exit_code in (0, 1), done.output
-        assert not OBEYED.search(done.output)
-        found = json.loads(done.stdout)
+        assert not CONTROL.search(done.output)
+        answer = json.loads(done.stdout)
         if done.exit_code:
             assert "Traceback" not in done.stderr
-            assert found["error"]["kind"] != "internal"
+            assert answer["error"]["kind"] != "internal"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
-def test_json_of_a_real_process_is_exact_in_any_encoding(encoding: str, tmp_path: Path) -> None:
+def test_json_is_exact_in_any_encoding(encoding: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [*map(os.fsencode, command("data", "stats")), b"./\xff\x1b\xc3\xa9\xf0\x9f\x98\x80\xc2\x9b", b"--json"],
         cwd=tmp_path,
@@ -174,10 +174,10 @@ def test_json_of_a_real_process_is_exact_in_any_encoding(encoding: str, tmp_path
     assert done.returncode == 1
     assert "\udcff\x1b\xe9\N{GRINNING FACE}\x9b" in json.loads(done.stdout.decode(encoding))["error"]["message"]
     for text in (done.stdout, done.stderr):
-        assert not OBEYED.search(text.decode(encoding).replace("\n", ""))
+        assert not CONTROL.search(text.decode(encoding).replace("\n", ""))
 
 
-def test_progress_on_a_terminal_shows_names_as_text(tmp_path: Path) -> None:
+def test_progress_bar_shows_names_as_text(tmp_path: Path) -> None:
     name = NAMES["escape"] + "[/x]"
     write_pairs(tmp_path / f"{name.replace('/', '')}.csv")
     leader, follower = pty.openpty()
@@ -190,7 +190,7 @@ def test_progress_on_a_terminal_shows_names_as_text(tmp_path: Path) -> None:
     try:
         while part := os.read(leader, 65536):
             written += part
-    except OSError:  # how Linux says that the other end is closed
+    except OSError:  # the other end is closed
         pass
     os.close(leader)
     assert process.wait(timeout=60) == 0
@@ -203,34 +203,34 @@ def test_progress_on_a_terminal_shows_names_as_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_console_and_table_write_names_as_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_and_table_show_names_as_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     console, drawn = PlainConsole(), RichTable(name, title=name, caption=name)
     drawn.add_row(f"{name}{name}")
     for renderable in (name, drawn, Table({"item": [name], "title": [name]}, notes=[name], title=name)):
         console.print(renderable, width=200)
     print(Table({"item": [name]}, notes=[name]))
-    told = capsys.readouterr().out
-    assert not OBEYED.search(told)
+    text = capsys.readouterr().out
+    assert not CONTROL.search(text)
     if "\n" not in name:
-        assert told.count(printable(name)) >= 7
+        assert text.count(printable(name)) >= 7
 
 
-def test_table_stands_as_text_on_any_console(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_is_text_on_any_console(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     Console().print(Table({"item": ["[/x]"], "score": [1.0]}, notes=["[bold]"], title="[red]"), width=80)
-    told = capsys.readouterr().out
-    assert all(text in told for text in ("[/x]", "[bold]", "[red]"))
+    text = capsys.readouterr().out
+    assert all(part in text for part in ("[/x]", "[bold]", "[red]"))
 
 
-def test_escapes_are_visible_and_json_means_the_same() -> None:
+def test_escapes_are_visible_and_json_is_equivalent() -> None:
     text = "".join(map(chr, range(0x3000))) + "\ud800\U0001f600"
     assert printable("a\x1b\x07\x7f\x9b\u202e\tb\n") == r"a\x1b\x07\x7f\x9b\u202e\tb" + "\n"
     assert printable_line("a\nb") == r"a\nb"
-    assert not OBEYED.search(printable(text))
+    assert not CONTROL.search(printable(text))
     assert printable(printable(text)) == printable(text)
     dumped = printable_json(json.dumps({"text": text}, ensure_ascii=False))
     assert json.loads(dumped) == {"text": text}
-    assert not OBEYED.search(dumped)
+    assert not CONTROL.search(dumped)
     dumped.encode("utf-8")
     assert printable("naïve 名前 😀 👨‍👩‍👧 فارسی") == "naïve 名前 😀 👨‍👩‍👧 فارسی"

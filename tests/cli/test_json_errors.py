@@ -1,4 +1,4 @@
-"""With ``--json`` a failure is one JSON object on stdout, the sentence on stderr; the exit code says whose fault."""
+"""Failures with ``--json``: an object on stdout, a sentence on stderr, and an exit code."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_failure_is_an_object_on_stdout_and_a_sentence_on_stderr(
     monkeypatch.chdir(tmp_path)
     words, kind, code = CASES[name]
     places = {"data": small / "data", "run": small / "run", "films": small / "films.dgcf"}
-    given = [word.format(**places) for word in words]
-    done = CliRunner().invoke(application(), [*given, "--json"])
+    arguments = [word.format(**places) for word in words]
+    done = CliRunner().invoke(application(), [*arguments, "--json"])
     assert done.exit_code == code, done.output
     (line,) = done.stdout.splitlines()
     error = json.loads(line)["error"]
@@ -53,11 +53,11 @@ def test_failure_is_an_object_on_stdout_and_a_sentence_on_stderr(
     assert done.stderr == f"error: {error['message']}\n"
     assert error["hint"] == hint_of(error["message"])
     assert list(tmp_path.iterdir()) == []
-    plain = CliRunner().invoke(application(), given)
+    plain = CliRunner().invoke(application(), arguments)
     assert (plain.exit_code, plain.stdout, plain.stderr) == (code, "", done.stderr)
 
 
-def test_wrong_option_before_the_verb_is_an_object_too() -> None:
+def test_wrong_option_before_the_verb_is_an_object() -> None:
     done = ran("--bogus", "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["kind"] == "usage"
@@ -72,20 +72,20 @@ def test_help_names_the_exit_codes() -> None:
 
 @pytest.mark.parametrize("k", ["1000", "1000000000", str(2**63), str(2**80)])
 @pytest.mark.parametrize("verb", ["recommend", "similar", "recommend-all"])
-def test_k_beyond_the_items_gives_all_of_them(verb: str, k: str, small: Path, tmp_path: Path) -> None:
+def test_k_above_the_number_of_items_gives_all_items(verb: str, k: str, small: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(application(), [*words_of(verb, small, tmp_path), "-k", k, "--json"])
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    answer = json.loads(done.stdout)
     if verb == "recommend-all":
-        assert 200 * 60 < found["rows"] < 200 * 120
+        assert 200 * 60 < answer["rows"] < 200 * 120
     else:
-        assert 60 < len(found["recommendations" if verb == "recommend" else "similar"]) <= 120
-        assert f"{k} were asked for, but as few as " in found["notes"][0]
+        assert 60 < len(answer["recommendations" if verb == "recommend" else "similar"]) <= 120
+        assert f"{k} were asked for, but as few as " in answer["notes"][0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_prints_one_object_when_it_succeeds(verb: str, small: Path, tmp_path: Path) -> None:
+def test_every_verb_prints_one_object_on_success(verb: str, small: Path, tmp_path: Path) -> None:
     done = ran(*words_of(verb, small, tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""A process that may not have much memory: one sentence with the figures and what to reduce, nothing left behind."""
+"""A process with little memory: one sentence with the figures and advice, no files left."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MB = 1_000_000
 
 
 def limited(size: int) -> Callable[[], None]:
-    """What the shell calls ``ulimit -v``."""
+    """Return a function that sets ``ulimit -v``."""
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
-def test_training_that_runs_out_of_memory_is_one_sentence(small: Path, tmp_path: Path) -> None:
+def test_training_out_of_memory_is_one_sentence(small: Path, tmp_path: Path) -> None:
     words = ("train", small / "data", *PLAIN, "--set", "dim=8192", "--set", "layers=16", "--out", tmp_path / "run")
     done = ran(*words, "--json", preexec_fn=limited(1200 * MB))
     assert done.returncode == 1, done.stderr
@@ -29,7 +29,7 @@ def test_training_that_runs_out_of_memory_is_one_sentence(small: Path, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_model_that_cannot_fit_into_the_limit_is_refused_by_its_estimate(tmp_path: Path) -> None:
+def test_model_above_the_memory_limit_is_refused_by_its_estimate(tmp_path: Path) -> None:
     rows = [f"{n % 300},{n % 12_000}" for n in range(24_000)]
     (tmp_path / "wide.csv").write_text("\n".join(["user,item", *rows, ""]))
     invoke("data", "prepare", tmp_path / "wide.csv", "--out", tmp_path / "wide")
@@ -42,8 +42,8 @@ def test_model_that_cannot_fit_into_the_limit_is_refused_by_its_estimate(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_works_in_little_memory_or_says_so(verb: str, small: Path, tmp_path: Path) -> None:
-    """With still less, the libraries themselves abort while they are loaded."""
+def test_every_verb_works_in_little_memory_or_reports_it(verb: str, small: Path, tmp_path: Path) -> None:
+    """With less memory, the libraries abort while they are loaded."""
     done = ran(*words_of(verb, small, tmp_path), preexec_fn=limited(1000 * MB))
     assert done.returncode in (0, 1), done.stderr
     if done.returncode:

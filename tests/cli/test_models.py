@@ -1,4 +1,4 @@
-"""``dgcf models``: everything that can be trained is listed, and every setting is explained."""
+"""``dgcf models``: every model is listed, and every setting is described."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.conftest import Run
 
 
 @pytest.fixture
-def told(dgcf: Run) -> Callable[..., str]:
-    """What a wide terminal shows; a process of its own, since the width is asked for once in each."""
+def models_output(dgcf: Run) -> Callable[..., str]:
+    """The output on a wide terminal, of a new process, since each reads the width once."""
 
     def shown(*words: str) -> str:
         done = dgcf("models", *words, env={**os.environ, "COLUMNS": "200"})
@@ -28,35 +28,35 @@ def told(dgcf: Run) -> Callable[..., str]:
     return shown
 
 
-def test_everything_in_the_catalogue_is_listed_and_explained(dgcf_json: Callable[..., dict[str, Any]]) -> None:
-    found = dgcf_json("models")
-    assert [model["name"] for model in found["models"]] == list(CATALOG)
-    for model in found["models"]:
+def test_every_model_and_setting_is_listed_and_described(dgcf_json: Callable[..., dict[str, Any]]) -> None:
+    answer = dgcf_json("models")
+    assert [model["name"] for model in answer["models"]] == list(CATALOG)
+    for model in answer["models"]:
         entry = CATALOG[model["name"]]
         assert model["about"] == entry.about
         assert model["trained"] == ("at once" if entry.solved else "in epochs")
         assert model["source"]
-        assert [one["name"] for one in model["parameters"]] == entry.keys
-        for one in model["parameters"]:
-            assert len(one["about"]) > 10, one
-            assert one["default"] == getattr(entry.config, one["name"])
-    assert [one["name"] for one in found["training"]] == [field.name for field in fields(TrainConfig)]
-    assert all(len(one["about"]) > 10 for one in found["training"])
+        assert [setting["name"] for setting in model["parameters"]] == entry.keys
+        for setting in model["parameters"]:
+            assert len(setting["about"]) > 10, setting
+            assert setting["default"] == getattr(entry.config, setting["name"])
+    assert [setting["name"] for setting in answer["training"]] == [field.name for field in fields(TrainConfig)]
+    assert all(len(setting["about"]) > 10 for setting in answer["training"])
 
 
-def test_one_model_is_shown_with_its_settings_and_those_of_the_loop(told: Callable[..., str]) -> None:
-    shown = told("dgcf")
+def test_model_is_shown_with_its_settings_and_those_of_training(models_output: Callable[..., str]) -> None:
+    shown = models_output("dgcf")
     for name in (*CATALOG["dgcf"].keys, *(field.name for field in fields(TrainConfig))):
         assert f" {name} " in shown
     assert "Add the identity I to the propagation matrix, as in `L + Lc + I`." in shown
     assert "0.0001 … 0.01 (log)" in shown
-    assert "learning_rate" not in told("popularity")
-    assert json.loads(told("popularity", "--json"))["training"] == []
-    listed = told()
+    assert "learning_rate" not in models_output("popularity")
+    assert json.loads(models_output("popularity", "--json"))["training"] == []
+    listed = models_output()
     assert all(name in listed for name in CATALOG)
 
 
-def test_an_unknown_model_is_refused_with_the_nearest(refused: Callable[..., str]) -> None:
+def test_unknown_model_is_refused_with_a_suggestion(refused: Callable[..., str]) -> None:
     assert "there is no model 'lightgnc'; did you mean 'lightgcn'?" in refused("models", "lightgnc")
 
 
@@ -72,7 +72,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Derived(Base):
-    """Inherits what is explained, and says one thing anew."""
+    """Inherits one description and overrides another."""
 
     kind: Literal["a", "b"] | None = "a"
     """Which one."""
@@ -80,9 +80,9 @@ class Derived(Base):
 
 
 @pytest.mark.parametrize("settings", [Base(), Derived()], ids=["base", "derived"])
-def test_settings_are_read_from_the_source(settings: Base) -> None:
+def test_settings_are_described_by_their_docstrings(settings: Base) -> None:
     derived = isinstance(settings, Derived)
-    depth, kind, *rest = (one.to_dict() for one in parameters(settings))
+    depth, kind, *rest = (parameter.to_dict() for parameter in parameters(settings))
     explained = {"name": "depth", "default": 3, "type": "int", "about": "How deep, in `layers`."}
     assert depth == {**explained, "space": {"values": (1, 3)}}
     assert (kind["type"], kind["default"], kind["about"]) == (
@@ -90,5 +90,5 @@ def test_settings_are_read_from_the_source(settings: Base) -> None:
         "a" if derived else None,
         "Which one." if derived else "",
     )
-    assert [one["space"] for one in rest] == [{"low": 0.1, "high": 1.0, "log": True}] * derived
+    assert [setting["space"] for setting in rest] == [{"low": 0.1, "high": 1.0, "log": True}] * derived
     assert field_descriptions(type(settings)) is field_descriptions(type(settings))  # read once

@@ -1,4 +1,4 @@
-"""Streams that are closed, readers that go away, terminals that vanish, signals: the work decides the exit code."""
+"""Closed streams, closed readers, closed terminals and signals: only the work decides the exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = ("--set", "epochs=100000", "--set", "patience=0", "--save-every", "1000")
 
 
 def in_shell(line: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A line of bash in which ``"$@"`` is the verb."""
+    """Run a line of bash in which ``"$@"`` is the verb."""
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", line, "bash", *command(*words)],
         stdin=subprocess.DEVNULL,
@@ -38,19 +38,19 @@ def in_shell(line: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def matrix(*sample: tuple[str, str]) -> list[object]:
-    """Each verb with each way of closing; those in the sample run by default."""
-    both = [(verb, closing) for verb in VERBS for closing in (">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")]
-    return [pytest.param(*one, marks=() if one in sample else pytest.mark.slow) for one in both]
+    """Return each verb with each way of closing streams; those in the sample run by default."""
+    cases = [(verb, closing) for verb in VERBS for closing in (">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")]
+    return [pytest.param(*case, marks=() if case in sample else pytest.mark.slow) for case in cases]
 
 
 @pytest.mark.parametrize(
     ("verb", "closing"), matrix(("stats", ">&-"), ("recommend", "2>&-"), ("train", "<&- >&- 2>&-"))
 )
-def test_closed_streams_do_not_change_the_outcome(verb: str, closing: str, small: Path, tmp_path: Path) -> None:
+def test_closed_streams_do_not_change_the_result(verb: str, closing: str, small: Path, tmp_path: Path) -> None:
     done = in_shell(f'"$@" {closing}', *words_of(verb, small, tmp_path))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-    for path in tmp_path.rglob("*.json*"):  # no remark was written into a file that took the place of a stream
+    for path in tmp_path.rglob("*.json*"):  # no remark was written into a file that got the number of a closed stream
         for line in path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]:
             json.loads(line)
 
@@ -63,13 +63,13 @@ def test_closed_streams_do_not_hide_a_failure(small: Path) -> None:
 @pytest.mark.parametrize(
     "verb", [pytest.param(verb, marks=() if verb == "stats" else pytest.mark.slow) for verb in VERBS]
 )
-def test_reader_that_goes_away_is_no_failure(verb: str, small: Path, tmp_path: Path) -> None:
+def test_reader_that_closes_early_is_no_failure(verb: str, small: Path, tmp_path: Path) -> None:
     done = in_shell('"$@" 2>&1 | head -c 1 >/dev/null', *words_of(verb, small, tmp_path))
     assert done.returncode == 0
     assert done.stderr == ""
 
 
-def test_training_whose_reader_of_remarks_has_gone_trains_to_its_end(small: Path, tmp_path: Path) -> None:
+def test_training_continues_after_the_reader_of_stderr_closed(small: Path, tmp_path: Path) -> None:
     words = words_of("train", small, tmp_path)
     done = in_shell('"$@" --set evaluate_every=1 2> >(head -c 1 >/dev/null)', *words, "--json")
     assert done.returncode == 0, done.stderr
@@ -85,7 +85,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 
 
 def in_training(small: Path, folder: Path, **options: object) -> subprocess.Popen[str]:
-    """A training without end that has begun."""
+    """Start a training without end, and wait for its first epoch."""
     words = [*words_of("train", small, folder), *LONG]
     process: subprocess.Popen[str] = subprocess.Popen(command(*words), text=True, env=environment(), **options)  # type: ignore[call-overload]
     wait_for((folder / "run" / "metrics.jsonl").exists, process)
@@ -97,9 +97,9 @@ def test_signal_in_training_saves_and_stops(name: str, small: Path, tmp_path: Pa
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = in_training(small, tmp_path, **pipes, preexec_fn=default_signals)
     process.send_signal(getattr(signal, name))
-    output, said = process.communicate(timeout=60)
+    output, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.splitlines()[-1] == f"saved. Resume with: dgcf train --resume {tmp_path / 'run'}"
+    assert stderr.splitlines()[-1] == f"saved. Resume with: dgcf train --resume {tmp_path / 'run'}"
     assert output == ""
     assert Run.open(tmp_path / "run").has_checkpoint
 
@@ -110,7 +110,7 @@ def default_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def test_hang_up_that_is_ignored_stays_ignored_in_training() -> None:
+def test_ignored_sighup_stays_ignored_in_training() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_requested() as asked:
@@ -125,8 +125,8 @@ def test_hang_up_that_is_ignored_stays_ignored_in_training() -> None:
 
 
 @pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_terminal_that_vanishes_stops_training_at_a_checkpoint(ignored: bool, small: Path, tmp_path: Path) -> None:
-    """Without ``nohup`` the kernel says so by SIGHUP; with it, training goes on until it is told to stop."""
+def test_closed_terminal_stops_training_at_a_checkpoint(ignored: bool, small: Path, tmp_path: Path) -> None:
+    """Without ``nohup`` the kernel sends SIGHUP; with it, training continues until SIGTERM."""
     leader, follower = pty.openpty()
     drain = threading.Thread(target=drained, args=(leader,), daemon=True)
     drain.start()
@@ -159,7 +159,7 @@ def drained(descriptor: int) -> None:
 
 @pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.slow)])
 def test_signal_outside_training_is_one_sentence(name: str, tmp_path: Path) -> None:
-    """Reading a file is interrupted within DuckDB, which has its own way to say so."""
+    """Reading is interrupted within DuckDB, which raises an error of its own."""
     with (tmp_path / "big.csv").open("w") as file:
         file.write("user,item\n")
         file.writelines(f"user-{n * 7919 % 99991},item-{n * 104729 % 49999}\n" for n in range(1_000_000))
@@ -175,14 +175,14 @@ def test_signal_outside_training_is_one_sentence(name: str, tmp_path: Path) -> N
     )
     wait_for(lambda: any((tmp_path / "spill").iterdir()), process)
     process.send_signal(getattr(signal, name))
-    output, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert said == f"stopped by {name}; no partial files remain.\n"
+    output, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stderr == f"stopped by {name}; no partial files remain.\n"
     assert json.loads(output)["error"]["kind"] == "interrupted"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["big.csv", "spill"]
 
 
-def test_lines_of_training_survive_a_stream_that_does_not(
+def test_plain_lines_ignore_a_closed_stream(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader, writer = os.pipe()
@@ -191,12 +191,12 @@ def test_lines_of_training_survive_a_stream_that_does_not(
         lines = PlainLines(stream)
         lines.note("nobody reads this")
         os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # so that closing it is quiet
-    monkeypatch.setattr(sys, "stderr", None)  # as Python has it where the stream was closed from the start
+    monkeypatch.setattr(sys, "stderr", None)  # as in a process that starts with a closed stream
     PlainLines().note("nor this")
-    assert capsys.readouterr().out == ""  # and it is not there instead
+    assert capsys.readouterr().out == ""  # nor to stdout
 
 
-def test_debug_shows_where_a_known_error_came_from(small: Path) -> None:
+def test_debug_variable_shows_the_traceback(small: Path) -> None:
     done = subprocess.run(
         command("data", "stats", small / "absent"),
         capture_output=True,

@@ -1,7 +1,6 @@
-"""``dgcf train``, ``evaluate`` and ``compare`` as a person uses them.
+"""``dgcf train``, ``evaluate`` and ``compare``.
 
-What depends on the process (output streams, Ctrl-C, kill −9) runs in real ones; the rest is invoked here, because
-every process imports torch anew.
+Tests of streams and signals run real processes; the others run in this one, because every process imports torch.
 """
 
 from __future__ import annotations
@@ -44,18 +43,18 @@ def hashes(path: Path) -> dict[str, str]:
 
 
 def test_train_evaluate_compare(dgcf_json: Json, data: Path, tmp_path: Path) -> None:
-    """One story in the order in which a person lives it."""
+    """Train two models, evaluate one, compare both, and try to change a finished run."""
     runs = {}
     for model in ("dgcf", "bpr-mf"):
         train = dgcf_json if model == "dgcf" else invoke
-        found = train(
+        answer = train(
             "train", data, "--model", model, *QUICK, "--set", "epochs=20", "--seed", "1", "--out", tmp_path / model
         )
-        assert set(found) >= FIELDS
-        assert (found["model"], found["seed"], found["epochs"], found["mask"]) == (model, 1, 20, "train")
-        assert found["run"] == str(tmp_path / model)
-        assert found["validation"]["recall@20"] > 0.6
-        runs[model] = found
+        assert set(answer) >= FIELDS
+        assert (answer["model"], answer["seed"], answer["epochs"], answer["mask"]) == (model, 1, 20, "train")
+        assert answer["run"] == str(tmp_path / model)
+        assert answer["validation"]["recall@20"] > 0.6
+        runs[model] = answer
     assert runs["dgcf"]["test"]["recall@20"] > 0.95
 
     measured = invoke("evaluate", tmp_path / "dgcf", "--k", "5,20", "--gates", "--groups", "2")
@@ -97,39 +96,39 @@ def test_train_evaluate_compare(dgcf_json: Json, data: Path, tmp_path: Path) -> 
     ],
     ids=str,
 )
-def test_bad_words_get_one_sentence_and_leave_nothing_behind(
+def test_bad_options_are_refused_and_leave_no_files(
     data: Path, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     assert message in refusal("train", data, "--out", tmp_path / "run", *words)
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_no_run_is_said_so(refused: Callable[..., str], tmp_path: Path) -> None:
+def test_folder_without_a_run_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
     assert "is not a run folder" in refused("evaluate", tmp_path)
     assert "is not a run folder" in refusal("train", "checkerboard", "--resume", tmp_path / "absent")
     assert "no dataset was given" in refusal("train")
 
 
-def test_without_validation_the_epochs_are_fixed_and_that_is_said(tmp_path: Path) -> None:
+def test_without_validation_all_epochs_are_trained_with_a_note(tmp_path: Path) -> None:
     folder = planted_tastes(validation=False).save(tmp_path / "data")
     words = ("train", folder, *QUICK, "--set", "epochs=3", "--out", tmp_path / "run", "--json")
     done = CliRunner().invoke(application(), [*map(str, words)])
     assert done.exit_code == 0, done.stderr
     assert "there is no validation split, so training takes all 3 epochs" in done.stderr
-    found = json.loads(done.stdout)
-    assert (found["epochs"], found["best_epoch"], found["validation"]) == (3, 3, {})
+    answer = json.loads(done.stdout)
+    assert (answer["epochs"], answer["best_epoch"], answer["validation"]) == (3, 3, {})
 
 
-def test_several_seeds_are_several_runs_with_their_spread(data: Path, tmp_path: Path) -> None:
-    found = invoke("train", data, *QUICK, "--set", "epochs=2", "--seeds", "2", "--seed", "4", "-o", tmp_path / "r")
-    assert found["seeds"] == [4, 5]
-    assert [run["run"] for run in found["runs"]] == [str(tmp_path / "r" / f"seed-{seed}") for seed in (4, 5)]
-    values = [run["test"]["ndcg@20"] for run in found["runs"]]
+def test_several_seeds_give_runs_with_mean_and_deviation(data: Path, tmp_path: Path) -> None:
+    answer = invoke("train", data, *QUICK, "--set", "epochs=2", "--seeds", "2", "--seed", "4", "-o", tmp_path / "r")
+    assert answer["seeds"] == [4, 5]
+    assert [run["run"] for run in answer["runs"]] == [str(tmp_path / "r" / f"seed-{seed}") for seed in (4, 5)]
+    values = [run["test"]["ndcg@20"] for run in answer["runs"]]
     assert values[0] != values[1]
-    assert found["test"]["ndcg@20"]["mean"] == pytest.approx(sum(values) / 2)
+    assert answer["test"]["ndcg@20"]["mean"] == pytest.approx(sum(values) / 2)
 
 
-def test_ctrl_c_saves_and_tells_how_to_go_on(data: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_shows_the_command_that_resumes(data: Path, tmp_path: Path) -> None:
     words = ("train", str(data), *QUICK, "--set", "epochs=60", "--set", "evaluate_every=1", "--json")
     whole = invoke(*words[:-1], "--out", tmp_path / "whole")
     command = [sys.executable, "-m", "dgcf", *words, "--out", str(tmp_path / "stopped"), "--save-every", "1000"]
@@ -138,10 +137,10 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(data: Path, tmp_path: Path) -> None
     while not process.stderr.readline().startswith("epoch 3/60"):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    output, told = process.communicate(timeout=60)
+    output, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert json.loads(output)["error"]["kind"] == "interrupted"
-    assert f"saved. Resume with: dgcf train --resume {tmp_path / 'stopped'}" in told
+    assert f"saved. Resume with: dgcf train --resume {tmp_path / 'stopped'}" in stderr
     resumed = invoke("train", "--resume", tmp_path / "stopped")
     assert hashes(tmp_path / "stopped") == hashes(tmp_path / "whole")
     assert resumed["test"] == whole["test"]
@@ -149,7 +148,7 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(data: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_ten_kills_of_the_command_leave_no_trace(dgcf_json: Json, data: Path, tmp_path: Path) -> None:
+def test_run_killed_ten_times_equals_an_uninterrupted_one(dgcf_json: Json, data: Path, tmp_path: Path) -> None:
     words = ("train", str(data), *QUICK, "--set", "epochs=120", "--set", "patience=0", "--save-every", "0.1")
     whole = dgcf_json(*words, "--out", tmp_path / "whole")
     command = [sys.executable, "-m", "dgcf", *words]
@@ -158,7 +157,7 @@ def test_ten_kills_of_the_command_leave_no_trace(dgcf_json: Json, data: Path, tm
         place = ["--resume" if started else "--out", str(tmp_path / "killed")]
         process = subprocess.Popen([*command, *place], stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
-        process.stderr.readline()  # it has begun
+        process.stderr.readline()  # training has started
         time.sleep(share * whole["seconds"] / 5)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
@@ -168,23 +167,21 @@ def test_ten_kills_of_the_command_leave_no_trace(dgcf_json: Json, data: Path, tm
 
 
 def test_help_names_every_preset() -> None:
-    """They are written out there because importing them imports torch."""
+    """The help lists them as text because importing them imports torch."""
     assert PRESETS.replace(" or", ",").split(", ") == list(presets.PRESETS)
 
 
 @pytest.mark.slow
 @pytest.mark.data("deoscirec/ml-100k")
 @pytest.mark.parametrize(("model", "mark"), [("dgcf", 0.340), ("lightgcn", 0.345), ("bpr-mf", 0.28)])
-def test_the_papers_settings_reach_the_marks_on_ml_100k(
-    dgcf_json: Json, tmp_path: Path, model: str, mark: float
-) -> None:
+def test_paper_preset_reaches_its_recall_on_ml_100k(dgcf_json: Json, tmp_path: Path, model: str, mark: float) -> None:
     words = ("train", "deoscirec/ml-100k", "--model", model, "--preset", "paper", "--seed", "0", "-o", tmp_path / "r")
-    found = dgcf_json(*words, timeout=1500)
-    assert found["test"]["recall@20"] >= mark
-    assert (found["mask"], found["users_evaluated"]) == ("train", 859)
+    answer = dgcf_json(*words, timeout=1500)
+    assert answer["test"]["recall@20"] >= mark
+    assert (answer["mask"], answer["users_evaluated"]) == ("train", 859)
 
 
-def test_what_can_be_refused_is_refused_before_training(refused: Any, tmp_path: Path) -> None:
+def test_bad_options_are_refused_before_training(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "junk").mkdir()
     (tmp_path / "junk" / "x").touch()
     (tmp_path / "sd" / "seed-1").mkdir(parents=True)
@@ -204,7 +201,7 @@ def test_what_can_be_refused_is_refused_before_training(refused: Any, tmp_path: 
     assert [path.name for path in (tmp_path / "sd").iterdir()] == ["seed-1"]
 
 
-def test_a_start_that_fails_leaves_no_folder_in_the_way(dgcf: Any, tmp_path: Path) -> None:
+def test_failed_start_leaves_no_folder(dgcf: Any, tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("user,item\na,x\n")
     for _ in range(2):
         done = dgcf("train", "one.csv", "--preset", "plain", "--out", "one", cwd=tmp_path)
@@ -213,7 +210,7 @@ def test_a_start_that_fails_leaves_no_folder_in_the_way(dgcf: Any, tmp_path: Pat
         assert not (tmp_path / "one").exists()
 
 
-def test_a_run_folder_has_one_process_at_a_time(refused: Any, tmp_path: Path) -> None:
+def test_run_folder_in_use_is_refused(refused: Any, tmp_path: Path) -> None:
     words = ["train", "planted", "--preset", "plain", "--set", "patience=0", "--out", "run"]
     process = subprocess.Popen([sys.executable, "-m", "dgcf", *words], cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
@@ -234,9 +231,7 @@ def test_a_run_folder_has_one_process_at_a_time(refused: Any, tmp_path: Path) ->
         process.wait()
 
 
-def test_what_is_recent_is_taken_from_a_table_with_times_and_refused_without_an_order(
-    data: Path, tmp_path: Path
-) -> None:
+def test_recency_needs_a_dataset_with_an_order(data: Path, tmp_path: Path) -> None:
     rows = [f"{user},{item},{item % 5}" for user in range(12) for item in range(user % 4, 20, 2)]
     (tmp_path / "timed.csv").write_text("\n".join(["user,item,timestamp", *rows, ""]))
     (tmp_path / "plain.csv").write_text("\n".join(["user,item", *(row.rsplit(",", 1)[0] for row in rows), ""]))
@@ -254,5 +249,5 @@ def test_what_is_recent_is_taken_from_a_table_with_times_and_refused_without_an_
     assert invoke("evaluate", tmp_path / "run", "--device", "cpu")["users_evaluated"] > 0
     shuffled = [row[:-1] + str((int(row[-1]) * 2) % 5) for row in rows]
     (tmp_path / "timed.csv").write_text("\n".join(["user,item,timestamp", *shuffled, ""]))
-    said = refusal("train", "--resume", tmp_path / "run", "--device", "cpu")
-    assert "the order of each user's pairs is another one now" in said
+    message = refusal("train", "--resume", tmp_path / "run", "--device", "cpu")
+    assert "the order of each user's pairs is another one now" in message

@@ -1,4 +1,4 @@
-"""``dgcf tune`` as a person uses it, and what ``dgcf train --config`` makes of its answer."""
+"""``dgcf tune``, and ``dgcf train --config`` with its best settings."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ def refusal(*words: str | Path) -> str:
     done = invoke(*words)
     assert done.exit_code in (1, 2), done.output
     assert done.stdout == ""
-    told = done.stderr.splitlines()[-1]
-    assert told.startswith("error: ")
-    return str(told)
+    stderr = done.stderr.splitlines()[-1]
+    assert stderr.startswith("error: ")
+    return str(stderr)
 
 
-def test_what_tune_finds_train_takes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One story: tune, look again, train with the best, and be told of contradictions."""
+def test_best_settings_train_to_the_same_result(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tune, resume, train with the best settings, and contradict them by options."""
     monkeypatch.chdir(tmp_path)
     words = ("tune", data, "--model", "lightgcn", *QUICK, "--search", "dim=4,8", "--seed", "2", "--trials", "6")
-    found = answer(*words)
-    assert (found["model"], found["dataset"], found["metric"], found["seed"]) == ("lightgcn", "planted", "recall@20", 2)
-    assert (found["trials"], found["failed"], found["out"]) == (6, 0, "tune/planted-lightgcn")
-    assert found["best"]["settings"].keys() == {*FIXED, "dim", "layers", "learning_rate", "l2", "edge_dropout"}
-    assert found["best"]["settings"]["dim"] in (4, 8)
-    assert sum(found["importance"].values()) == pytest.approx(1)
+    tuned = answer(*words)
+    assert (tuned["model"], tuned["dataset"], tuned["metric"], tuned["seed"]) == ("lightgcn", "planted", "recall@20", 2)
+    assert (tuned["trials"], tuned["failed"], tuned["out"]) == (6, 0, "tune/planted-lightgcn")
+    assert tuned["best"]["settings"].keys() == {*FIXED, "dim", "layers", "learning_rate", "l2", "edge_dropout"}
+    assert tuned["best"]["settings"]["dim"] in (4, 8)
+    assert sum(tuned["importance"].values()) == pytest.approx(1)
 
     shown = invoke(*words)
     assert "trials: 6 recorded, 0 to run" in shown.stderr
-    assert f"{found['best']['value']:.4f}" in shown.stdout
-    command = f"dgcf train {data} --config {found['config']}"
+    assert f"{tuned['best']['value']:.4f}" in shown.stdout
+    command = f"dgcf train {data} --config {tuned['config']}"
     assert f"train: {command}" in " ".join(shown.stdout.split())
 
     trained = answer(*command.split()[1:], "--seed", "2", "--device", "cpu")
     assert trained["model"] == "lightgcn"
     assert trained["preset"] == "plain"
-    assert trained["best_epoch"] == found["best"]["epoch"]
-    assert trained["validation"]["recall@20"] == found["best"]["value"]
+    assert trained["best_epoch"] == tuned["best"]["epoch"]
+    assert trained["validation"]["recall@20"] == tuned["best"]["value"]
 
-    config = found["config"]
+    config = tuned["config"]
     assert "is for the model 'lightgcn', but --model is 'dgcf'" in refusal(
         "train", data, "--config", config, "--model", "dgcf"
     )
@@ -89,14 +89,14 @@ def test_what_tune_finds_train_takes(data: Path, tmp_path: Path, monkeypatch: py
     ],
     ids=str,
 )
-def test_bad_words_get_one_sentence_and_no_trial(
+def test_bad_options_are_refused_before_the_first_trial(
     data: Path, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     assert message in refusal("tune", data, "--trials", "2", "--out", tmp_path / "study", *words)
     assert not (tmp_path / "study").exists()
 
 
-def test_ctrl_c_tells_how_to_go_on(data: Path, tmp_path: Path) -> None:
+def test_ctrl_c_shows_how_to_resume(data: Path, tmp_path: Path) -> None:
     words = ["tune", str(data), "--model", "bpr-mf", *QUICK, "--out", str(tmp_path / "study")]
     command = [sys.executable, "-m", "dgcf", *words]
     process = subprocess.Popen(
@@ -110,8 +110,8 @@ def test_ctrl_c_tells_how_to_go_on(data: Path, tmp_path: Path) -> None:
     while not process.stderr.readline().startswith("trial 1: recall@20"):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    output, told = process.communicate(timeout=60)
+    output, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert output == ""
-    assert told.splitlines()[-1] == f"stopped; the same command resumes the study in {tmp_path / 'study'}."
+    assert stderr.splitlines()[-1] == f"stopped; the same command resumes the study in {tmp_path / 'study'}."
     assert answer(*words, "--trials", "4")["trials"] >= 4

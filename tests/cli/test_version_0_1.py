@@ -24,7 +24,7 @@ VERSION_0_1 = Path(__file__).parent.parent / "golden" / "version-0.1"
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )
-def test_a_file_of_version_0_1_is_read(words: tuple[str, ...], lines: int, dgcf: Run, tmp_path: Path) -> None:
+def test_file_of_version_0_1_is_read(words: tuple[str, ...], lines: int, dgcf: Run, tmp_path: Path) -> None:
     shutil.copytree(VERSION_0_1, tmp_path / "old")
     done = dgcf(*words, "--json", cwd=tmp_path / "old")
     assert done.returncode == 0, done.stderr
