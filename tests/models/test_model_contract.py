@@ -20,7 +20,7 @@ from dgcf.models import CATALOG, DGCF, DGCFConfig, DropSchedule, GraphModel, Lig
 from dgcf.models.layers import LocalityGates
 from dgcf.models.weighted import Dense, WeightedModel
 from dgcf.random import permutation, uniform
-from dgcf.ranking.user_rules import ConstantRow, ItemSums, LeastSquares, LinearLayers
+from dgcf.ranking.user_rules import ConstantRow, ItemSums, LeastSquares, LinearLayers, UserRule
 
 
 def random_matrix(seed: int, n_users: int = 9, n_items: int = 12, density: float = 0.3) -> csr_array:
@@ -242,12 +242,20 @@ def test_unknown_model_is_refused_with_the_nearest_name() -> None:
         entry("zzzzzzz")
 
 
-@pytest.mark.parametrize("name", CATALOG)
-def test_every_model_declares_how_it_represents_users(name: str) -> None:
-    model = entry(name).build(4, 5)
-    linear = name.startswith("dgcf") or name in ("lightgcn", "bpr-mf")
-    rules = {"popularity": ConstantRow(), "ials": LeastSquares(10.0, 50.0)}
-    if name in ("ease", "item-knn"):
-        assert isinstance(model.ranking(Pairs.empty(4, 5)).user_rule, ItemSums)
-    else:
-        assert model.user_rule == (LinearLayers() if linear else rules.get(name))
+LINEAR = ("dgcf", "dgcf-chp", "dgcf-la", "dgcf-sl", "lightgcn", "bpr-mf")
+RULES: dict[str, UserRule | None] = {
+    **dict.fromkeys(LINEAR, LinearLayers()),
+    **dict.fromkeys(("gcn", "gcn-jk", "gc-mc", "ngcf", "sgc", "spectralcf", "sage", "random")),
+    "popularity": ConstantRow(),
+    "ials": LeastSquares(10.0, 50.0),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_models_declare_how_they_represent_users(name: str) -> None:
+    assert entry(name).build(4, 5).user_rule == RULES[name]
+
+
+@pytest.mark.parametrize("name", ["ease", "item-knn"])
+def test_models_of_item_weights_sum_them(name: str) -> None:
+    assert isinstance(entry(name).build(4, 5).ranking(Pairs.empty(4, 5)).user_rule, ItemSums)
