@@ -1,4 +1,4 @@
-"""What all tests share: a cache of their own, the public datasets where they are, and the command line as a process."""
+"""Fixtures of all tests: a private cache, the public datasets, and the command line as a process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-# The same examples every time, so that a failure judges the change and not the day; `make fuzz` looks for new ones.
+# The same examples every time, so that a failure is due to a change; `make fuzz` searches new ones.
 _common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", _common, max_examples=50, derandomize=True)
 settings.register_profile("fuzz", _common, max_examples=300)
-# For `make mutants`: that an example fails is enough, nobody reads the smallest.
+# For `make mutants`: a failing example is enough, it need not be shrunk.
 settings.register_profile(
     "mutants", _common, max_examples=20, derandomize=True, phases=[Phase.explicit, Phase.generate]
 )
@@ -39,14 +39,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees or fills the user's cache."""
+    """Give each test a cache of its own."""
     monkeypatch.setenv("DGCF_CACHE", str(tmp_path_factory.mktemp("cache")))
     if data_home().exists():
         monkeypatch.setenv("DGCF_DATA_HOME", str(data_home()))
 
 
 def hear_ctrl_c() -> None:
-    """For a child that is to be interrupted: whoever runs the tests in the background has taught it to ignore that."""
+    """Restore the handling of SIGINT in a child process; tests that run in the background ignore the signal."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -55,7 +55,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def dgcf() -> Run:
-    """The command line as a real process: ``dgcf("data", "list")``."""
+    """Run the command line as a process: ``dgcf("data", "list")``."""
 
     def run(*words: str | Path, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -72,7 +72,7 @@ def dgcf() -> Run:
 
 @pytest.fixture
 def dgcf_json(dgcf: Run) -> Callable[..., dict[str, Any]]:
-    """The JSON object that a verb prints, and nothing but it."""
+    """Return the JSON object that a verb prints."""
 
     def run(*words: str | Path, **options: Any) -> dict[str, Any]:
         done = dgcf(*words, "--json", **options)
@@ -86,7 +86,7 @@ def dgcf_json(dgcf: Run) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def refused(dgcf: Run) -> Callable[..., str]:
-    """A call that must fail with one sentence on stderr, nothing on stdout and no traceback."""
+    """Run a call that must fail with one sentence on stderr and nothing on stdout; return the sentence."""
 
     def run(*words: str | Path, **options: Any) -> str:
         done = dgcf(*words, **options)

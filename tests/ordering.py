@@ -1,4 +1,4 @@
-"""Pairs and datasets whose users' pairs are in an order, drawn at random with ties."""
+"""Pairs and datasets with a random order of each user's pairs, with ties."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dgcf.random import uniform
 
 
 def in_order(pairs: Pairs, seed: int = 0, times: int = 6) -> Pairs:
-    """The same pairs, each user's at one of so many times."""
+    """Return the same pairs with places of random times; ``times`` is the number of distinct times."""
     time = (uniform(seed, "test/order", len(pairs)) * times).astype(np.int64)
     place = [np.count_nonzero(time[pairs.user_idx == u] < t) for u, t in zip(pairs.user_idx, time, strict=True)]
     return replace(pairs, place=np.array(place, dtype=np.int32))
 
 
 def dataset_in_order(dataset: Dataset, seed: int = 0) -> Dataset:
-    """The same dataset, all parts in one order."""
+    """Return the same dataset with places over all splits."""
     whole = in_order(dataset.train.union(dataset.validation, dataset.test), seed)
     key, place = whole.keys(), whole.place
     assert place is not None
@@ -28,7 +28,7 @@ def dataset_in_order(dataset: Dataset, seed: int = 0) -> Dataset:
 
 
 def later(pairs: Pairs) -> list[int]:
-    """How many of the same user's pairs come after each one, by plain loops."""
+    """Return the number of later pairs of the same user for each pair, by plain loops."""
     assert pairs.place is not None
     rows = list(zip(pairs.user_idx.tolist(), pairs.place.tolist(), strict=True))
     return [sum(other == user and then > place for other, then in rows) for user, place in rows]

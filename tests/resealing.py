@@ -1,4 +1,4 @@
-"""Checksums computed anew after a test has changed stored files on purpose, as an attacker would."""
+"""Update checksums after a test has changed stored files, as an attacker would."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dgcf.stored import chain_line, file_entry, seal
 
 
 def reseal_dataset(folder: Path, **changes: Any) -> None:
-    """Make ``dataset.json`` agree with its folder again; ``changes`` replace its fields, ``...`` removes one."""
+    """Update the checksums in ``dataset.json``; ``changes`` replace fields, ``...`` removes one."""
     about = json.loads((folder / "dataset.json").read_text())
     about["files"] = {
         path.name: file_entry(path.read_bytes())
@@ -21,14 +21,14 @@ def reseal_dataset(folder: Path, **changes: Any) -> None:
 
 
 def reseal(path: Path, about: dict[str, Any] | None = None, changes: dict[str, Any] | None = None) -> None:
-    """Write a sealed description with other fields and a checksum that fits them."""
+    """Write a description with changed fields and a valid checksum."""
     about = {**(json.loads(path.read_text()) if about is None else about), **(changes or {})}
     about = {key: value for key, value in about.items() if key != "sha256" and value is not ...}
     path.write_text(json.dumps(seal(about)))
 
 
 def rechain(path: Path, records: list[dict[str, Any]]) -> None:
-    """Write lines with checks that fit them."""
+    """Write records as lines with valid checks."""
     text, check = "", ""
     for record in records:
         line, check = chain_line({key: value for key, value in record.items() if key != "check"}, check)

@@ -1,4 +1,4 @@
-"""``make bench`` as it runs: it tells ratios, keeps them on record, and fails when one falls."""
+"""``make bench`` prints ratios, records them, and fails if one falls."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def test_bench_records_ratios_and_fails_if_one_falls(tmp_path: Path) -> None:
     record = tmp_path / "recorded.json"
     written = bench("--recorded", str(record), "--record")
     assert written.returncode == 0, written.stderr
-    found = json.loads(record.read_text())
-    assert {"sparse product", "LightGCN, an epoch", "DGCF with drop-edge, an epoch"} <= set(found)
-    assert all(ratio > 0 for ratio in found.values())
+    recorded_ratios = json.loads(record.read_text())
+    assert {"sparse product", "LightGCN, an epoch", "DGCF with drop-edge, an epoch"} <= set(recorded_ratios)
+    assert all(ratio > 0 for ratio in recorded_ratios.values())
 
-    record.write_text(json.dumps(dict.fromkeys(found, 0.001) | {"sparse product": 1e6}))
+    record.write_text(json.dumps(dict.fromkeys(recorded_ratios, 0.001) | {"sparse product": 1e6}))
     failed = bench("--recorded", str(record))
     assert failed.returncode == 1
     assert len(failed.stderr.strip().splitlines()) == 1

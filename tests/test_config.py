@@ -1,4 +1,4 @@
-"""Settings: words to values, values to dataclasses, and one sentence for whatever is wrong."""
+"""Settings: parsed words, checked dataclasses, and errors of one sentence."""
 
 from __future__ import annotations
 

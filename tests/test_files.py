@@ -1,4 +1,4 @@
-"""Files and folders that appear whole, what kills leave of them, and claims of one process at a time."""
+"""Atomic files and folders, recovery after kills, and claims."""
 
 from __future__ import annotations
 

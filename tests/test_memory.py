@@ -1,4 +1,4 @@
-"""What memory a process can still get: the least of what the machine, its cgroups and its limits leave."""
+"""Available memory: the minimum over the machine, its cgroups and resource limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored files: what is not a plain file, not what its checksum says, or not of its declared types is refused."""
+"""Stored files: irregular files, wrong checksums and wrong types are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed, and what the audit leaves to tests: locks, oldest versions, SQL in names."""
+"""Dependencies and quoting: locks, oldest versions, SQL in names."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def wanted(*extras: str) -> dict[str, Requirement]:
     """The packages that pyproject.toml asks for, by name."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     lines = project["dependencies"] + [line for extra in extras for line in project["optional-dependencies"][extra]]
-    found: dict[str, Requirement] = {}
+    requirements: dict[str, Requirement] = {}
     for requirement in map(Requirement, lines):
         if requirement.name == project["name"]:
-            found |= wanted(*requirement.extras)
+            requirements |= wanted(*requirement.extras)
         else:
-            found[canonicalize_name(requirement.name)] = requirement
-    return found
+            requirements[canonicalize_name(requirement.name)] = requirement
+    return requirements
 
 
 def pinned(file: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Known datasets: the published counts, found where they lie, recognised by their content."""
+"""Known datasets: published counts, local files, recognition by content."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ COUNTS = {
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.data(name)) for name in COUNTS])
 def test_published_splits_have_published_counts(name: str) -> None:
     dataset = load(name)
-    found = statistics(dataset)
-    assert (found.users, found.items, found.train, found.validation, found.test) == COUNTS[name]
-    assert dataset.users.texts == [str(index) for index in range(found.users)], "the split's ids are the indices"
+    stats = statistics(dataset)
+    assert (stats.users, stats.items, stats.train, stats.validation, stats.test) == COUNTS[name]
+    assert dataset.users.texts == [str(index) for index in range(stats.users)], "the split's ids are the indices"
     assert catalog.recognise(dataset)[0] == name
 
 
@@ -38,10 +38,10 @@ def test_published_splits_have_published_counts(name: str) -> None:
 def test_amazon_flaws_are_reported() -> None:
     dataset = load("deoscirec/amazon-movies-tv")
     known_as, caveats = catalog.recognise(dataset)
-    found = statistics(dataset, known_as, caveats)
-    assert found.duplicates["train"] == 11_381
-    assert found.leaks == {"train_validation": 3_166, "train_test": 6_210, "validation_test": 935}
-    text = " ".join(found.warnings)
+    stats = statistics(dataset, known_as, caveats)
+    assert stats.duplicates["train"] == 11_381
+    assert stats.leaks == {"train_validation": 3_166, "train_test": 6_210, "validation_test": 935}
+    text = " ".join(stats.warnings)
     for fact in ("swapped", "11,381", "3,166", "6,210", "935"):
         assert fact in text
 
@@ -113,11 +113,11 @@ def test_licence_is_shown_and_all_editions_are_tried(tmp_path: Path, monkeypatch
     monkeypatch.setattr("dgcf.data.download.TRIES", 1)
     entry = known(tmp_path, Remote(url="http://127.0.0.1:1/a.csv"), Remote(url="http://127.0.0.1:1/b.csv"))
     monkeypatch.setitem(catalogue(), "mine", entry)
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(DataError, match=r"a\.csv.*b\.csv.*DGCF_DATA_HOME"):
-        catalog.load_known("mine", said.append)
-    assert said[0] == "Licence of mine: to be shown first"
-    assert [line.split()[0] for line in said[1:]] == ["Fetching", "Fetching"]
+        catalog.load_known("mine", messages.append)
+    assert messages[0] == "Licence of mine: to be shown first"
+    assert [line.split()[0] for line in messages[1:]] == ["Fetching", "Fetching"]
 
 
 def test_unpublished_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

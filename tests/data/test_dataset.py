@@ -1,4 +1,4 @@
-"""A prepared dataset: saved whole or not at all, loaded as it was, known by its content."""
+"""Prepared datasets: atomic saves, verified loads, fingerprints."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_places_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[
     pairs, times = [(user, item) for user, item, _ in rows], [float(time) for *_, time in rows]
     dataset = prepare_rows(rows_of(pairs, times), Preparation(keep_order=True))
     folder = dataset.save(tmp_path_factory.mktemp("saved") / "set")
-    for found in (Dataset.load(folder), load(folder)):
-        assert same(found, dataset)
+    for loaded in (Dataset.load(folder), load(folder)):
+        assert same(loaded, dataset)
         for split in SPLITS:
-            place = found.split(split).place
+            place = loaded.split(split).place
             assert place is not None
             assert place.tolist() == dataset.split(split).place.tolist()
 
@@ -203,11 +203,11 @@ def test_any_flipped_bit_is_detected(saved: Path) -> None:
             changed[at] ^= 1 << generator.randrange(8)
             path.write_bytes(changed)
             try:
-                found = Dataset.load(saved)
+                loaded = Dataset.load(saved)
             except DataError as problem:
                 assert "\n" not in str(problem)  # noqa: PT017
             else:  # white space between two fields of JSON
-                assert same(found, titled)
+                assert same(loaded, titled)
         path.write_bytes(content)
     assert same(Dataset.load(saved), titled)
 
@@ -392,7 +392,7 @@ def test_existing_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_concurrent_saves_of_the_same_dataset(tmp_path: Path) -> None:
-    """Many at once: the folder is whole at every moment, one wins each round, the others are told so."""
+    """Concurrent saves: the folder is complete at all times; one process succeeds, the others are refused."""
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -414,8 +414,8 @@ def test_concurrent_saves_of_the_same_dataset(tmp_path: Path) -> None:
         while len(list(tmp_path.glob("ready-*"))) < 3:
             assert all(process.poll() is None for process in processes)
         (tmp_path / "go").touch()
-        said = sorted(process.communicate(timeout=60)[0].strip() for process in processes)
-        assert said == (["refused", "refused", "written"] if mode == "keep" else ["written"] * 3)
+        answers = sorted(process.communicate(timeout=60)[0].strip() for process in processes)
+        assert answers == (["refused", "refused", "written"] if mode == "keep" else ["written"] * 3)
         assert same(Dataset.load(tmp_path / "set"), load("planted"))
         for path in [*tmp_path.glob("ready-*"), tmp_path / "go"]:
             path.unlink()

@@ -1,4 +1,4 @@
-"""Downloads against a real server that is slow, cuts off, refuses and lies."""
+"""Downloads from a local server that is slow, interrupts, refuses and sends wrong data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
-    """Serves BODY at /whole; at /cut the first answers end early; what was asked for is kept in ``ranges``."""
+    """Serve BODY at /whole; at /cut the first responses end early; requested ranges are kept in ``ranges``."""
 
     ranges: list[str | None]
     cuts: int
@@ -30,11 +30,12 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        asked = self.headers.get("Range")
-        self.server.ranges.append(asked)
+        range_header = self.headers.get("Range")
+        self.server.ranges.append(range_header)
         if self.path == "/missing":
             return self.send_error(404)
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.path != "/no-ranges" else 0
+        partial = range_header and self.path != "/no-ranges"
+        start = int(range_header.removeprefix("bytes=").removesuffix("-")) if partial else 0
         if start >= len(BODY):
             return self.send_error(416)
         self.send_response(206 if start else 200)

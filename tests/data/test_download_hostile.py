@@ -1,4 +1,4 @@
-"""Downloads from servers that send nonsense, too much or nothing, and by several processes at once."""
+"""Downloads from hostile servers, and by several processes at once."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, Server)
         self.server.requests.append(self.path)
-        asked = self.headers.get("Range")
-        if asked and self.path != "/other-range":
+        requested = self.headers.get("Range")
+        if requested and self.path != "/other-range":
             self.send_error(416)
             return
-        self.send_response(302 if self.path.startswith("/redirect") else 206 if asked else 200)
+        self.send_response(302 if self.path.startswith("/redirect") else 206 if requested else 200)
         if self.path in HEADERS:
             self.send_header(*HEADERS[self.path])
         if self.path == "/other-range":

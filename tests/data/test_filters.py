@@ -1,4 +1,4 @@
-"""Filters against plain loops."""
+"""Filters compared with plain loops."""
 
 from __future__ import annotations
 

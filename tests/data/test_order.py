@@ -287,9 +287,9 @@ def test_gowalla_places_are_positions_in_lists() -> None:
         assert pairs.place is not None
         for number, user in enumerate(made.users.texts):
             mine = slice(pairs.indptr[number], pairs.indptr[number + 1])
-            found = texts[pairs.indices[mine]][np.argsort(pairs.place[mine], kind="stable")].tolist()
-            lists[split].append(found)
-            assert found == listed.get(user, [])
+            ordered = texts[pairs.indices[mine]][np.argsort(pairs.place[mine], kind="stable")].tolist()
+            lists[split].append(ordered)
+            assert ordered == listed.get(user, [])
     ends = [np.maximum.reduceat(p.place, p.indptr[:-1]) for p in (made.train, made.validation) if p.place is not None]
     assert all((p.user_degrees > 0).all() for p in map(made.split, SPLITS))
     assert (ends[0] < np.minimum.reduceat(made.validation.place, made.validation.indptr[:-1])).all()

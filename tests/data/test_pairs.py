@@ -1,4 +1,4 @@
-"""Compressed rows are a set of pairs, and may know the order of each user's."""
+"""Pairs in compressed rows: set operations and places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgcf.data.pairs import Pairs, count_earlier
 N_USERS, N_ITEMS = 7, 9
 pair_lists = st.lists(st.tuples(st.integers(0, N_USERS - 1), st.integers(0, N_ITEMS - 1)), max_size=60)
 places = st.dictionaries(st.tuples(st.integers(0, N_USERS - 1), st.integers(0, N_ITEMS - 1)), st.integers(0, 5))
-"""The place of each pair; equal ones are likely."""
+"""Places by pair, often equal."""
 
 
 def build(pairs: list[tuple[int, int]]) -> Pairs:
@@ -137,12 +137,12 @@ def test_union_with_unordered_pairs_has_no_places(
     one: dict[tuple[int, int], int], two: dict[tuple[int, int], int]
 ) -> None:
     ordered, unordered = build_ordered(one), build(list(two))
-    for found in (ordered.union(unordered), unordered.union(ordered)):
-        assert as_set(found) == {*one, *two}
+    for joined in (ordered.union(unordered), unordered.union(ordered)):
+        assert as_set(joined) == {*one, *two}
         if two:
-            assert found.place is None
+            assert joined.place is None
         else:
-            assert as_dict(found) == one, "no pair fits any order"
+            assert as_dict(joined) == one, "no pair fits any order"
     nothing = Pairs.empty(N_USERS, N_ITEMS)
     assert as_dict(nothing.union(ordered, nothing)) == one
     assert as_dict(nothing) == {}

@@ -1,4 +1,4 @@
-"""Whatever users have becomes the same dataset; whatever is wrong with it becomes one sentence."""
+"""Readers: all formats give the same dataset; wrong input is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_any_bytes_give_a_dataset_or_a_data_error(
 
 
 def attempt(path: Path, options: ReadOptions) -> tuple[Dataset | None, str]:
-    """A dataset, or what a DataError said; any other exception is a failure of the test."""
+    """Return a dataset or the message of a DataError; any other exception fails the test."""
     try:
         return load(path, WHOLE, options), ""
     except (DataError, ConfigError) as problem:

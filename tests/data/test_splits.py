@@ -1,4 +1,4 @@
-"""Splits: a partition, of the sizes asked for, the same everywhere for a seed."""
+"""Splits: partitions of exact sizes, determined by the seed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_user_sizes_follow_the_ratios_with_a_training_pair(n: int, ratios: tuple
 
 
 def random_rows(sizes: list[int], seed: int) -> Interactions:
-    """Users with that many items each, in a random order, at random times."""
+    """Return rows of users with ``sizes`` items, in random order, at random times."""
     rng = np.random.default_rng(seed)
     n, items = sum(sizes), max(sizes)
     shuffled = rng.permutation(n)
@@ -115,8 +115,8 @@ def test_groups_are_cut_independently_of_row_order(
     part = assign(rows, split)
     assert part.dtype == assign(rows, Split("none")).dtype == np.int8
     group = np.zeros_like(rows.user_idx) if method in ("global", "temporal") else rows.user_idx
-    for each in np.unique(group):
-        of_group = part[group == each]
+    for index in np.unique(group):
+        of_group = part[group == index]
         assert tuple(np.bincount(of_group, minlength=3)) == expected_sizes(len(of_group), split)
     order = np.random.default_rng(seed + 1).permutation(len(rows))
     assert np.array_equal(assign(rows.keep(order), split), part[order])
@@ -136,8 +136,8 @@ def test_split_record_holds_only_decisive_fields() -> None:
     assert Split("leave-k-out", k=3, seed=5).to_dict() == {"method": "leave-k-out", "k": 3, "seed": 5}
     ratios = (0.8, 0.1, 0.1)
     for method in ("random", "global", "temporal", "user-temporal"):
-        found = Split(method, ratios, k=3, seed=5).to_dict()  # type: ignore[arg-type]
-        assert found == {"method": method, "ratios": [0.8, 0.1, 0.1], "seed": 5}
+        described = Split(method, ratios, k=3, seed=5).to_dict()  # type: ignore[arg-type]
+        assert described == {"method": method, "ratios": [0.8, 0.1, 0.1], "seed": 5}
 
 
 def test_rounding_keeps_a_validation_pair() -> None:

@@ -1,4 +1,4 @@
-"""Whether the parts of a dataset were drawn alike is said of it."""
+"""Statistics: popularity of the splits and warnings about their differences."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_popularity_counts_other_users() -> None:
 
     # Item 0 has three users in training, item 1 one, item 2 none.
     train = pairs((0, 0), (1, 0), (2, 0), (0, 1))
-    found = statistics(of(train, pairs((3, 0), (4, 1)), pairs((3, 2))))
-    assert found.popularity == {"train": (2 + 2 + 2 + 0) / 4, "validation": (3 + 1) / 2, "test": 0.0}
+    stats = statistics(of(train, pairs((3, 0), (4, 1)), pairs((3, 2))))
+    assert stats.popularity == {"train": (2 + 2 + 2 + 0) / 4, "validation": (3 + 1) / 2, "test": 0.0}
     assert statistics(of(train, pairs(), pairs())).popularity == {"train": 1.5, "validation": None, "test": None}
 
 
@@ -69,9 +69,9 @@ def test_gowalla_splits_cut_one_ordered_list() -> None:
 
 @pytest.mark.data("deoscirec/gowalla")
 def test_popularity_grows_along_gowalla_lists() -> None:
-    found = statistics(load("deoscirec/gowalla"))
-    assert [round(found.popularity[part] or 0, 1) for part in ("train", "validation", "test")] == [64.3, 71.5, 78.4]
-    assert any("10% more popular" in warning for warning in found.warnings)
+    stats = statistics(load("deoscirec/gowalla"))
+    assert [round(stats.popularity[part] or 0, 1) for part in ("train", "validation", "test")] == [64.3, 71.5, 78.4]
+    assert any("10% more popular" in warning for warning in stats.warnings)
 
 
 @pytest.mark.data("lightgcn/gowalla")

@@ -1,4 +1,4 @@
-"""Generated datasets: the same for ever, and with the structure that was planted."""
+"""Generated datasets: fixed content and planted structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text input in any encoding, compressed, with long lines: read rightly or refused, in bounded memory."""
+"""Text in any encoding, compressed, with long lines: read correctly or refused, in bounded memory."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def peak_of(kind: str, path: Path) -> tuple[str, int]:
     words = [sys.executable, "-c", PROGRAM, kind, str(path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    said, peak = done.stdout.rsplit("\n", 2)[:2]
-    return said, int(peak) // 1024
+    message, peak = done.stdout.rsplit("\n", 2)[:2]
+    return message, int(peak) // 1024
 
 
 def write_packed(path: Path, head: bytes, block: bytes, times: int) -> Path:
@@ -190,14 +190,14 @@ def write_packed(path: Path, head: bytes, block: bytes, times: int) -> Path:
 def test_small_gzip_bombs_take_little_memory(tmp_path: Path) -> None:
     path = write_packed(tmp_path / "line.csv.gz", b"item,title\n1,", b"x" * MIB, 100)
     for kind in ("titles", "data"):
-        said, peak = peak_of(kind, path)
-        assert "is longer than 16 MiB" in said
+        message, peak = peak_of(kind, path)
+        assert "is longer than 16 MiB" in message
         assert peak < 300
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "head", "block", "times", "said"),
+    ("kind", "head", "block", "times", "message"),
     [
         ("data", b"user,item\n", b"1,2\n" * (MIB // 4), 250, "train 1,"),
         ("data", b"user,item\n", b"1,2\n" * (MIB // 4), 1500, "grows to more than"),
@@ -208,10 +208,10 @@ def test_small_gzip_bombs_take_little_memory(tmp_path: Path) -> None:
     ],
 )
 def test_gzip_bombs_stay_below_two_gigabytes(
-    tmp_path: Path, kind: str, head: bytes, block: bytes, times: int, said: str
+    tmp_path: Path, kind: str, head: bytes, block: bytes, times: int, message: str
 ) -> None:
     answer, peak = peak_of(kind, write_packed(tmp_path / "bomb.csv.gz", head, block, times))
-    assert said in answer
+    assert message in answer
     assert peak < 2000
 
 

@@ -1,4 +1,4 @@
-"""Titles from tables of any size and shape: read, or refused in one sentence."""
+"""Titles: read from tables of any shape, or refused in one sentence."""
 
 from __future__ import annotations
 

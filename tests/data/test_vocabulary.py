@@ -1,4 +1,4 @@
-"""Raw ids come back as they went in, and have one order."""
+"""Vocabulary: ids round-trip and have a fixed order."""
 
 from __future__ import annotations
 

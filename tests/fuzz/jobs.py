@@ -1,4 +1,4 @@
-"""The commands that ``tests.fuzz.kills`` kills: what they start from, and how what they write is read back."""
+"""The commands that ``tests.fuzz.kills`` kills, their inputs, and readers of their outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def train(out: str, seed: int) -> Words:
     return ("train", "data", "--out", out, "--seed", str(seed), "--save-every", "0", "--set", "dim=8", *SMALL)
 
 
-# What jobs start from, beside the tables: a dataset, then a finished run, then another one.
+# Inputs of the jobs besides the tables: a dataset, a finished run, another run.
 BASE = (("data", "prepare", "one.csv", "--out", "data"), train("run", 0), train("other", 1))
 RESUME = ("train", "--resume", "new", "--save-every", "0")
 ALL = ("recommend", "run", "--all", "--out", "all.parquet")
@@ -33,9 +33,9 @@ ALL = ("recommend", "run", "--all", "--out", "all.parquet")
 class Job:
     """A command that writes ``target``, after the first ``base`` commands of ``BASE``.
 
-    ``read`` gives what the target holds; it raises on anything half-written. ``before`` is run first, to its end or, if
-    ``interrupted``, half-way. A ``gradual`` target exists before it is finished. Where the same command refuses what is
-    already there, ``again`` is the command that continues.
+    ``read`` returns the content of the target and raises if it is incomplete. ``before`` runs first, to its end or, if
+    ``interrupted``, half-way. A ``gradual`` target exists before it is finished. ``again`` is the command that
+    continues the job, if the same command refuses an existing target.
     """
 
     base: int
@@ -48,7 +48,7 @@ class Job:
     again: Words | None = None
 
     def state(self, folder: Path) -> str | None:
-        """What the target holds; None if there is none."""
+        """Return the content of the target; None if it does not exist."""
         return self.read(folder / self.target) if (folder / self.target).exists() else None
 
 
@@ -61,8 +61,8 @@ def write_pairs(folder: Path) -> None:
 
 
 def read_bytes(path: Path) -> str:
-    """The SHA-256 of a file, or of all files of a folder."""
-    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    """Return the SHA-256 of a file, or of all files of a folder."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     named = [(str(file.relative_to(path.parent)), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
     return json.dumps(named)
 
@@ -72,7 +72,7 @@ def read_dataset(path: Path) -> str:
 
 
 def read_run(path: Path) -> str:
-    """The best weights of a finished run."""
+    """Return the best weights of a finished run."""
     run = Run.open(path)
     epochs = [line["epoch"] for line in run.metrics()]
     assert epochs == sorted(set(epochs)), f"epochs {epochs}"
@@ -83,7 +83,7 @@ def read_run(path: Path) -> str:
 
 
 def read_runs(path: Path) -> str:
-    runs = sorted(each for each in path.iterdir() if not each.name.startswith("."))
+    runs = sorted(run for run in path.iterdir() if not run.name.startswith("."))
     return json.dumps([(run.name, read_run(run)) for run in runs])
 
 
@@ -92,7 +92,7 @@ def read_recommender(path: Path) -> str:
 
 
 def read_study(path: Path) -> str:
-    """The best settings and all trials, without their seconds."""
+    """Return the best settings and all trials, without seconds."""
     rows = [json.loads(line) for line in _text(path / RECORDS).splitlines()]
     return json.dumps([_text(path / "best.toml"), [{key: row[key] for key in row if key != "seconds"} for row in rows]])
 

@@ -1,8 +1,8 @@
 """Kill real ``dgcf`` processes at chosen system calls: ``python -m tests.fuzz.kills --count 200 --seed 0``.
 
-strace sends SIGKILL when a process enters the N-th of its calls that change files. After each kill the target is the
-old one or the new one, whole; the same command, started again, ends with the result of an undisturbed run and leaves
-no other files than that.
+strace sends SIGKILL when a process enters the N-th of its calls that change files. After a kill the target must be the
+complete old or new one. The same command, started again, must end with the result of an undisturbed run and leave no
+other files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Call:
 
 
 class Bench:
-    """A folder in which commands run, always in ``work``, so that the paths that they record are the same."""
+    """A folder to run commands in, always in ``work``, so that the recorded paths are the same."""
 
     def __init__(self, root: Path) -> None:
         self.work, self.log = root / "work", root / "strace.txt"
@@ -74,30 +74,30 @@ class Bench:
             raise RuntimeError(f"dgcf {' '.join(words)} failed: {done.stderr}")
 
     def kill(self, words: Words, call: Call) -> bool:
-        """Run a command up to a call; whether it was killed there and did not end before."""
+        """Run a command up to a call; return whether it was killed there."""
         options = ("-f", "-qq", "-o", os.devnull, "-e", f"trace={call.kind}")  # no --seccomp-bpf: it loses the signal
         injection = f"inject={call.kind}:signal=KILL:when={call.count}"
         return self.run(words, "strace", *options, "-e", injection).returncode < 0
 
     def calls(self, words: Words) -> list[Call]:
-        """Run a command to its end, and list its calls that change files in ``work``."""
+        """Run a command to its end; return its calls that change files in ``work``."""
         options = ("-f", "--seccomp-bpf", "-qq", "-y", "-o", str(self.log))
         done = self.run(words, "strace", *options, "-e", f"trace={','.join(BY_PATH + BY_HANDLE)}")
         if done.returncode:
             raise RuntimeError(f"dgcf {' '.join(words)} failed under strace: {done.stderr}")
         counts: Counter[tuple[str, str]] = Counter()
-        found = []
+        changing = []
         for thread, kind, arguments in re.findall(r"^(\d+) +(\w+)\((.*)$", self.log.read_text(), re.MULTILINE):
             counts[thread, kind] += 1
             if self._changes(kind, arguments):
-                found.append(Call(kind, counts[thread, kind]))
-        return found
+                changing.append(Call(kind, counts[thread, kind]))
+        return changing
 
     def _changes(self, kind: str, arguments: str) -> bool:
         if kind in BY_HANDLE:
             return f"<{self.work}" in arguments.partition(">")[0]
-        here = str(self.work) in arguments or '"/' not in arguments
-        return here and (kind != "openat" or "O_CREAT" in arguments)
+        inside = str(self.work) in arguments or '"/' not in arguments
+        return inside and (kind != "openat" or "O_CREAT" in arguments)
 
     def keep(self, name: str) -> None:
         shutil.copytree(self.work, self.saved / name)
@@ -110,7 +110,7 @@ class Bench:
         return {str(path.relative_to(self.work)) for path in self.work.rglob("*")}
 
 
-class Range:
+class Jobs:
     """The jobs on a bench, each measured once before it is killed."""
 
     def __init__(self, root: Path) -> None:
@@ -118,7 +118,7 @@ class Range:
         self.measured: dict[str, Measured] = {}
 
     def restore_base(self, length: int) -> None:
-        """Restore the tables and what the first ``length`` commands of ``BASE`` made of them, each run once."""
+        """Restore the tables and the results of the first ``length`` commands of ``BASE``, each run once."""
         name = f"base-{length}"
         if not (self.bench.saved / name).exists():
             if length:
@@ -131,7 +131,7 @@ class Range:
         self.bench.restore(name)
 
     def measure(self, name: str) -> Measured:
-        """Run a job undisturbed, once: its calls, and the states before and after it."""
+        """Run a job undisturbed, once; return its calls and the states before and after it."""
         if name not in self.measured:
             job, bench = JOBS[name], self.bench
             self.restore_base(job.base)
@@ -148,7 +148,7 @@ class Range:
         return self.measured[name]
 
     def strike(self, name: str, call: Call) -> tuple[bool, list[str]]:
-        """Kill a job at a call and start it again; whether it was killed there, and what is wrong afterwards."""
+        """Kill a job at a call and start it again; return whether it was killed there, and the problems."""
         measured, bench = self.measure(name), self.bench
         bench.restore(name)
         killed = bench.kill(measured.job.words, call)
@@ -169,7 +169,7 @@ class Measured:
     names: set[str]
 
     def draw(self, chance: random.Random) -> Call:
-        """A call of a kind, each kind as likely as another."""
+        """Return a random call, of a random kind."""
         kind = chance.choice(sorted({call.kind for call in self.calls}))
         return chance.choice([call for call in self.calls if call.kind == kind])
 
@@ -190,7 +190,7 @@ class Measured:
             done = bench.run(self.job.words)
             if done.returncode and self.job.again:
                 done = bench.run(self.job.again)
-            if done.returncode and not ready:  # what is there already may be refused
+            if done.returncode and not ready:  # an existing target may be refused
                 return [f"the command failed: {done.stderr.strip()[-300:]}"]
             problems = [] if self.job.state(bench.work) == self.new else [f"{self.job.target} is another one"]
         except Exception as problem:
@@ -209,7 +209,7 @@ def main() -> None:
     chosen = parser.parse_args()
     jobs, chance = chosen.job or list(JOBS), random.Random(chosen.seed)
     with tempfile.TemporaryDirectory(prefix="dgcf-kills-") as root:
-        targets, kills, failures, began = Range(Path(root)), 0, 0, time.monotonic()
+        targets, kills, failures, began = Jobs(Path(root)), 0, 0, time.monotonic()
         for number in range(1 if chosen.at else chosen.count):
             name = jobs[number % len(jobs)]
             call = chosen.at or targets.measure(name).draw(chance)

@@ -1,4 +1,4 @@
-"""What is crafted: small valid files, how each kind is used, and how its checksums are made to fit."""
+"""Originals of crafted files: small valid files, how each kind is used, and how its checksums are updated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def one_line(problem: DgcfError) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is crafted: ``originals`` are alike, so that their files can be swapped."""
+    """A kind of stored files; ``originals`` have the same structure, so that their files can be swapped."""
 
     name: str
     originals: list[Path]
@@ -53,45 +53,45 @@ class Kind:
 
 
 def use_artifact(path: Path, thorough: bool) -> str:
-    """Ask everything that a recommender can be asked; return all answers."""
+    """Call every method of a recommender; return all answers."""
     rec = dgcf.load(path)
-    known = rec.snapshot
-    users, items = list(known.users), list(known.items)
+    snapshot = rec.snapshot
+    users, items = list(snapshot.users), list(snapshot.items)
     answers = [repr(rec), repr(rec.get_params()), rec.recommend(users, 4), rec.score(users[0], items)]
-    asked: list[Callable[[], Any]] = [
+    calls: list[Callable[[], Any]] = [
         lambda: rec.recommend_for(items[:2], 3),
         lambda: rec.explain(users[0], items[0]).to_dict(),
         lambda: rec.explain_for(items[:2], items[-1]).to_dict(),
         lambda: rec.similar_items(items[0], 3),
         lambda: rec.similar_users(users[0], 3),
         lambda: rec.audience_for(users[:2], 3),
-        lambda: rec.recommend(known.users.title_of(0), 1),
+        lambda: rec.recommend(snapshot.users.title_of(0), 1),
     ]
-    return "\n".join(map(str, [*answers, *map(_answer, asked)]))
+    return "\n".join(map(str, [*answers, *map(_answer, calls)]))
 
 
-def _answer(ask: Callable[[], Any]) -> Any:
+def _answer(call: Callable[[], Any]) -> Any:
     try:
-        return ask()
+        return call()
     except DgcfError as problem:
         return one_line(problem)
 
 
 def pack_artifact(path: Path, members: dict[str, bytes]) -> None:
-    """Write members under a manifest that fits them."""
-    whole = dict(members)
-    with contextlib.suppress(Exception):  # a manifest that is none stays so
+    """Write members under a manifest with their checksums."""
+    sealed = dict(members)
+    with contextlib.suppress(Exception):  # an invalid manifest stays invalid
         manifest = json.loads(members["manifest.json"])
         entries = {name: file_entry(data) for name, data in members.items() if name != "manifest.json"}
         manifest["files"] = {name: entries.get(name, entry) for name, entry in manifest["files"].items()}
         manifest.pop("sha256", None)
-        whole["manifest.json"] = json.dumps(seal(manifest)).encode()
+        sealed["manifest.json"] = json.dumps(seal(manifest)).encode()
     if path.suffix == ".dgcf":
         with zipfile.ZipFile(path, "w") as archive:
-            for name, data in whole.items():
+            for name, data in sealed.items():
                 archive.writestr(zipfile.ZipInfo(name), data)
     else:
-        for name, data in whole.items():
+        for name, data in sealed.items():
             (path / name).write_bytes(data)
 
 
@@ -101,7 +101,7 @@ def reseal_artifact(folder: Path) -> None:
 
 
 def make_artifacts(base: Path) -> list[Kind]:
-    """Recommenders of every way of ranking, each as a file and as a folder, with two seeds."""
+    """Return recommenders of all kinds of rankings, each as a file and as a folder, with two seeds."""
     films = planted(n_users=24, n_items=20)
     few: dict[str, Any] = {"dim": 4, "epochs": 1}
     models: dict[str, dict[str, Any]] = {
@@ -125,18 +125,18 @@ def make_artifacts(base: Path) -> list[Kind]:
 
 def use_dataset(path: Path, thorough: bool) -> str:
     dataset = Dataset.load(path)
-    known = [dataset.name, dataset.fingerprint, dataset.order, dict(dataset.repeats), json.dumps(dataset.record)]
+    fields = [dataset.name, dataset.fingerprint, dataset.order, dict(dataset.repeats), json.dumps(dataset.record)]
     sides = [(side.kind, list(side), side.titles) for side in (dataset.users, dataset.items)]
     if thorough:
         recipe = resolve("popularity")
         validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
         train(dataset, recipe, device="cpu", validate=validate)
         Recommender.of(Recommender("popularity").fit(dataset).snapshot).recommend(dataset.users.texts[:2], 2)
-    return repr((known, sides))
+    return repr((fields, sides))
 
 
 def reseal_dataset(folder: Path) -> None:
-    """Make fingerprint, list of files and checksum of ``dataset.json`` fit its folder, as far as it can be read."""
+    """Update fingerprint, list of files and checksum of ``dataset.json``, as far as its folder can be read."""
     about = json.loads((folder / "dataset.json").read_bytes())
     arrays = {}
     for path in folder.glob("*.npy"):
@@ -175,7 +175,7 @@ def make_datasets(base: Path) -> list[Kind]:
 
 
 class Stop(Observer):
-    """Ends training as Ctrl-C does, in its third epoch."""
+    """Ends training in its third epoch, as Ctrl-C does."""
 
     def epoch_began(self, epoch: int, epochs: int, batches: int, done: int) -> None:
         if epoch == 3:
@@ -185,10 +185,10 @@ class Stop(Observer):
 def use_run(dataset: Dataset, path: Path, thorough: bool) -> str:
     """Read a run, evaluate it, and (``thorough``) train it to its end."""
     run = Run.open(path)
-    known = [run.finished, run.metrics(), run.seconds >= 0, run.peak_mb is None]
+    state = [run.finished, run.metrics(), run.seconds >= 0, run.peak_mb is None]
     _, _, ranking = load_run(run, dataset)
     scores = validator(dataset, run.recipe.train.metric)(ranking)
-    answers = [json.dumps(run.about["settings"], sort_keys=True), known, dict(scores)]
+    answers = [json.dumps(run.about["settings"], sort_keys=True), state, dict(scores)]
     if not thorough:
         return repr(answers)
     validate = validator(dataset, run.recipe.train.metric)
@@ -218,7 +218,7 @@ def reseal_run(folder: Path) -> None:
 
 
 def resealed_checkpoint(data: bytes) -> bytes:
-    """A checkpoint whose description has the checksum of its tensors and its own."""
+    """Return a checkpoint with updated checksums of its tensors and its description."""
     from safetensors.torch import load
 
     header, content = tensors_of(data)
@@ -232,7 +232,7 @@ def resealed_checkpoint(data: bytes) -> bytes:
 
 
 def make_runs(base: Path) -> list[Kind]:
-    """Finished and interrupted runs of two seeds, of another model, and of one that is solved at once."""
+    """Return finished and interrupted runs of two seeds, of another model, and of a solved model."""
     films = planted(n_users=24, n_items=20)
     films.save(base / "films")
     runs = []
@@ -257,7 +257,7 @@ TRIALS = 3
 
 
 class StopTrial(Progress):
-    """Ends tuning as Ctrl-C does, in the last trial."""
+    """Ends tuning in the last trial, as Ctrl-C does."""
 
     def epoch_ended(self, job: str, report: EpochReport) -> None:
         if job == f"trial {TRIALS - 1}" and report.epoch == 2:
@@ -265,13 +265,13 @@ class StopTrial(Progress):
 
 
 def search_at(dataset: Dataset, path: Path) -> Search:
-    """The search of a folder, whose name ends with its seed."""
+    """Return the search of a folder whose name ends with its seed."""
     settings = {"epochs": 3, "batch_size": 256, "evaluate_every": 1, "min_epochs": 1}
     return search_for(dataset, "bpr-mf", preset="plain", settings=settings, seed=int(path.name[-1]), out=path)
 
 
 def use_study(dataset: Dataset, path: Path, thorough: bool) -> str:
-    """Read the trials of a study and (``thorough``) train what is left of it."""
+    """Read the trials of a study and (``thorough``) train the missing ones."""
     search = search_at(dataset, path)
     study = search.open()
     rows, importance = study.summaries(), study.importance()
@@ -298,7 +298,7 @@ def reseal_study(folder: Path) -> None:
 
 
 def make_studies(base: Path) -> list[Kind]:
-    """Finished and interrupted studies of two seeds."""
+    """Return finished and interrupted studies of two seeds."""
     films = planted(n_users=24, n_items=20)
     studies = []
     for name in ("whole-0", "whole-1", "stopped-0", "stopped-1"):

@@ -84,14 +84,14 @@ def other_json(rng: Random, value: Any) -> bytes:
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [path]
+    paths = [path]
     if isinstance(value, dict):
         for key in value:
-            found += _paths(value[key], (*path, key))
+            paths += _paths(value[key], (*path, key))
     elif isinstance(value, list):
         for place in range(min(len(value), 5)):
-            found += _paths(value[place], (*path, place))
-    return found
+            paths += _paths(value[place], (*path, place))
+    return paths
 
 
 def _at(value: Any, path: tuple[Any, ...]) -> Any:

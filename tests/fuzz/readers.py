@@ -1,4 +1,4 @@
-"""Fuzz the readers: any file becomes the dataset that a plain parse of it gives, or one sentence.
+"""Fuzz the readers: any file gives the dataset of a plain parse, or is refused in one sentence.
 
 ``python -m tests.fuzz.readers --count 20000 --seed 0`` runs the long form; ``--only INDEX`` repeats one input.
 """
@@ -33,7 +33,7 @@ LARGEST_MEMORY = 2 << 30
 
 
 def failure_of(case: Case, folder: Path) -> tuple[str, bool]:
-    """Return what is wrong with how a case is read (nothing if all is well), and whether it was refused."""
+    """Return the problem in reading a case (empty if none), and whether it was refused."""
     path = folder / case.name
     path.write_bytes(case.content)
     started = time.process_time()
@@ -60,7 +60,7 @@ def failure_of(case: Case, folder: Path) -> tuple[str, bool]:
 
 
 def _disagreement(dataset: Dataset, case: Case) -> str:
-    """What a dataset has that the file has not, or the other way round."""
+    """Return the differences between a dataset and its file."""
     json.dumps(dict(dataset.record), ensure_ascii=False).encode()
     users, items = dataset.users.texts, dataset.items.texts
     splits = (dataset.train, dataset.validation, dataset.test)
@@ -83,7 +83,7 @@ def _disagreement(dataset: Dataset, case: Case) -> str:
 
 
 def plain_pairs(content: bytes, how: dict[str, Any], options: ReadOptions) -> list[tuple[str, str]]:
-    """Return all rows of user and item of a text file, given what the reader found out about it."""
+    """Return all rows of user and item of a text file, given the detected format."""
     if content.startswith(b"\x1f\x8b"):
         content = gzip.decompress(content)
     codec = {"utf-8": "utf-8", "windows-1252": "cp1252"}.get(options.encoding, options.encoding)
@@ -99,11 +99,11 @@ def plain_pairs(content: bytes, how: dict[str, Any], options: ReadOptions) -> li
         header = ["user", "item", "rating", "timestamp"]
     user, item = (header.index(how["columns"][role]) for role in ("user", "item"))
     pairs = [(row[user], row[item]) for row in rows]
-    return [(one.strip(" \t"), other.strip(" \t")) for one, other in pairs] if options.trim_ids else pairs
+    return [(user_id.strip(" \t"), item_id.strip(" \t")) for user_id, item_id in pairs] if options.trim_ids else pairs
 
 
 def plain_rows(text: str, delimiter: str, quoted: bool) -> Rows:
-    """Cut a text into rows and fields, letter by letter; empty lines are no rows."""
+    """Cut a text into rows and fields, character by character; empty lines are skipped."""
     rows: Rows = []
     row: list[str] = []
     place = 0
@@ -123,8 +123,8 @@ def plain_rows(text: str, delimiter: str, quoted: bool) -> Rows:
 
 
 def _field(text: str, place: int, delimiter: str, quoted: bool) -> tuple[str, int]:
-    """Return the field that begins at a place, and where it ends."""
-    # DuckDB drops one blank before a quote; more of them are part of the value, and so is the quote.
+    """Return the field that begins at ``place``, and its end."""
+    # DuckDB drops one blank before a quote; after more blanks they and the quote are part of the value.
     opening = re.compile('"' if delimiter == " " else ' ?"').match(text, place) if quoted else None
     if opening:
         closed = re.compile('((?:[^"]|"")*)"').match(text, opening.end())
@@ -144,7 +144,7 @@ def _field(text: str, place: int, delimiter: str, quoted: bool) -> tuple[str, in
 
 
 def run(count: int, seed: int, first: int = 0) -> tuple[int, list[str]]:
-    """Read ``count`` inputs; return how many were refused, and the failures."""
+    """Read ``count`` inputs; return the number of refused ones and the failures."""
     refused, failures = 0, []
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory(prefix="dgcf-fuzz-") as folder:
@@ -166,11 +166,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="repeat the input of this index, and show it")
-    asked = parser.parse_args()
-    if asked.only is not None:
-        print(make_case(asked.seed, asked.only))
-    first, count = (0, asked.count) if asked.only is None else (asked.only, 1)
-    refused, failures = run(count, asked.seed, first)
+    arguments = parser.parse_args()
+    if arguments.only is not None:
+        print(make_case(arguments.seed, arguments.only))
+    first, count = (0, arguments.count) if arguments.only is None else (arguments.only, 1)
+    refused, failures = run(count, arguments.seed, first)
     for failure in failures[:20]:
         print(failure, file=sys.stderr)
     print(f"reader inputs: {count}, refused: {refused}, failures: {len(failures)}")

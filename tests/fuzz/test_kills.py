@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.jobs import Job, read_bytes
-from tests.fuzz.kills import Measured, Range
+from tests.fuzz.kills import Jobs, Measured
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize(("name", "count"), [("prepare-overwrite", 5), ("train", 1)])
 def test_kill_at_a_system_call_leaves_old_or_new_target(name: str, count: int, tmp_path: Path) -> None:
-    targets, chance = Range(tmp_path), random.Random(0)
+    targets, chance = Jobs(tmp_path), random.Random(0)
     for _ in range(count):
         call = targets.measure(name).draw(chance)
         killed, problems = targets.strike(name, call)
