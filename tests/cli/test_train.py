@@ -76,7 +76,7 @@ def test_train_evaluate_compare(dgcf_json: Json, data: Path, tmp_path: Path) -> 
     assert recall["difference"] == pytest.approx(difference, abs=1e-12)
 
     message = refusal("train", data, "--model", "dgcf", "--out", tmp_path / "dgcf")
-    assert "holds a run already; go on with it by --resume" in message
+    assert "holds a run already; resume it with --resume" in message
     assert "layers 3 is now 2" in refusal("train", data, "--resume", tmp_path / "dgcf", "--set", "layers=2")
     assert "seed 1 is now 0" in refusal("train", data, "--resume", tmp_path / "dgcf", "--seed", "0")
     assert "dataset planted" in refusal("train", "checkerboard", "--resume", tmp_path / "dgcf")

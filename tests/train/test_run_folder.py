@@ -210,7 +210,7 @@ def test_a_setting_that_came_after_the_run_is_no_change_at_its_default(run: Run,
 
 
 def test_a_folder_with_a_run_is_not_overwritten(run: Run, dataset: Dataset) -> None:
-    with pytest.raises(ConfigError, match="holds a run already; go on with it by --resume"):
+    with pytest.raises(ConfigError, match="holds a run already; resume it with --resume"):
         Run.create(run.path, dataset, recipe_for(), seed=3, device="cpu")
 
 

@@ -257,7 +257,7 @@ def test_users_without_pairs_are_no_trouble_to_what_is_recent(sampling: Sampling
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
 def test_what_is_recent_needs_an_order(sampling: Sampling) -> None:
-    with pytest.raises(DataError, match="recency needs the order of each user's pairs, which this data does not know"):
+    with pytest.raises(DataError, match="recency needs the order of each user's pairs, which this data does not have"):
         Sampler(random_pairs(0), 16, sampling=sampling, recency=0.5)
 
 

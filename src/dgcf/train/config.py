@@ -1,4 +1,4 @@
-"""How a model is trained: the settings of the one training loop, apart from device and seed."""
+"""The settings of the training loop, except device and seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_OWN_NEGATIVES = 1024
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of the training loop; the defaults suit an unknown dataset."""
+    """Settings of the training loop; the defaults are for an unknown dataset."""
 
     learning_rate: float = tunable(1e-3, Between(1e-4, 1e-2, log=True))
     """Adam's step size."""
@@ -85,16 +85,16 @@ class TrainConfig:
                 "out, or set the loss to softmax."
             )
         if self.objective.negatives:
-            # Shared ones are never more than there are items; a pair's own are as many rows for every pair of a batch.
+            # Shared negatives are limited by the number of items; those of each pair multiply the rows of a batch.
             require_range("negatives", self.n_negatives, 1, WHOLE if self.objective.shared else MAX_OWN_NEGATIVES)
 
     @property
     def objective(self) -> Objective:
-        """What the loss asks of a batch."""
+        """The loss and the batches that it needs."""
         return OBJECTIVES[self.loss]
 
     def score(self, users: Tensor, positives: Tensor, negatives: Tensor, hits: Tensor | None = None) -> Tensor:
-        """The loss of a batch's final rows, without L2: a scalar; ``hits`` goes with shared negatives."""
+        """Return the loss of a batch's final rows without L2, a scalar; ``hits`` belongs to shared negatives."""
         shared = {} if hits is None else {"hits": hits}
         return self.objective.value(users, positives, negatives, **self.loss_settings, **shared)
 
@@ -111,11 +111,11 @@ class TrainConfig:
 
     @property
     def without_effect(self) -> list[str]:
-        """Those of them that were changed all the same."""
-        plain = {one.name: one.default for one in fields(self)}
-        return [name for name in self.unread if getattr(self, name) != plain[name]]
+        """Those of them that are not at their defaults."""
+        defaults = {field.name: field.default for field in fields(self)}
+        return [name for name in self.unread if getattr(self, name) != defaults[name]]
 
     @property
     def n_negatives(self) -> int:
-        """``negatives``, or the number that suits the loss."""
+        """``negatives``, or the default of the loss."""
         return self.objective.negatives if self.negatives is None else self.negatives

@@ -1,4 +1,4 @@
-"""What training costs in memory: the most that the process held since a mark was set, in megabytes (10⁶ bytes)."""
+"""Peak memory of the process since a mark, in megabytes (10⁶ bytes)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _KERNEL = Path("/proc/self")
 
 
 def mark_peak() -> None:
-    """Begin to measure from here on, so that what ran before in this process is not counted.
+    """Start measuring, so that earlier work of this process is not counted.
 
-    What earlier work let go of is handed back to the system first, or it would count as ours. Where the system keeps
-    one peak for the whole life of a process (macOS, or a sealed /proc), that is what ``peak_mb`` gives.
+    Memory that was freed before is returned to the system first, or it would count. Where the system has one peak for
+    the whole life of a process (macOS, or a read-only /proc), ``peak_mb`` gives that.
     """
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # of the GNU C library; others have no such thing
+        ctypes.CDLL(None).malloc_trim(0)  # glibc only
     with contextlib.suppress(OSError):
         (_KERNEL / "clear_refs").write_text("5")  # sets VmHWM back to what is resident now
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -31,9 +31,9 @@ def mark_peak() -> None:
 
 
 def peak_mb() -> dict[str, float]:
-    """``{"peak_mb": …}``: the most resident memory since ``mark_peak``; with a GPU in use also ``gpu_peak_mb``.
+    """Return ``{"peak_mb": …}``, the peak resident memory since ``mark_peak``, and ``gpu_peak_mb`` if a GPU is in use.
 
-    A system that tells neither gives nothing.
+    Empty on systems that report neither.
     """
     peak = {} if (resident := _resident_peak()) is None else {"peak_mb": resident / MEGABYTE}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -42,10 +42,10 @@ def peak_mb() -> dict[str, float]:
 
 
 def _resident_peak() -> float | None:
-    """In bytes."""
+    """Return the peak resident memory in bytes."""
     with contextlib.suppress(OSError):
-        if found := re.search(r"^VmHWM:\s+(\d+) kB$", (_KERNEL / "status").read_text(), re.MULTILINE):
-            return int(found[1]) * 1024.0
+        if match := re.search(r"^VmHWM:\s+(\d+) kB$", (_KERNEL / "status").read_text(), re.MULTILINE):
+            return int(match[1]) * 1024.0
     try:
         import resource
     except ImportError:  # not a POSIX system

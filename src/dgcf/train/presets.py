@@ -1,7 +1,7 @@
-"""Named settings: what the paper says, and what its authors' code does, for each dataset and model.
+"""Presets: the settings of the paper and of its authors' code, for each dataset and model.
 
-A preset is a mapping of settings. What the paper leaves open (batch size, how often to evaluate, the baselines'
-depth, the sampler) is chosen by the validation split; ``docs/training.md`` tells how, and what had been seen of test.
+A preset is a mapping of settings. What the paper leaves open (batch size, evaluation interval, depth of the baselines,
+sampler) was chosen on the validation split; ``docs/training.md`` describes how, and what was known of the test split.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAPER_LOOP: Settings = {"batch_size": 1024, "epochs": 1000, "min_epochs": 50, "e
 # Section 4 draws "for each user" a positive and a negative; section 5 treats "each interaction as a positive". Both
 # are the paper, so the validation split decides: ML-1M .298 against .290 for the first, ML-100K .332 against .340.
 SAMPLER_BY_DATASET: Mapping[str, Settings] = {"ml-1m": {"sampler": "user"}}
-# The authors' code, read literally: no I, one drop per step, users drawn uniformly, an evaluation each epoch.
+# The authors' code, literally: no I, one draw of edge dropout per step, uniform users, an evaluation each epoch.
 OFFICIAL_DGCF: Settings = {
     "self_loop": False,
     "cross_below_one": True,
@@ -57,9 +57,9 @@ PRESETS: Mapping[str, str] = {
 
 
 def preset_settings(preset: str, model: Entry, dataset: str) -> dict[str, object]:
-    """The settings of a preset for a model on a dataset, which may hold keys that this model does not have.
+    """Return the settings of a preset for a model on a dataset; they may include keys that the model does not have.
 
-    The paper has nothing to say of models that are solved at once; whatever the preset, they keep their defaults.
+    Solved models, which the paper does not cover, keep their defaults with every preset.
     """
     if preset not in PRESETS:
         hint = did_you_mean(preset, PRESETS) or f"; there are {', '.join(PRESETS)}."
@@ -76,7 +76,7 @@ def preset_settings(preset: str, model: Entry, dataset: str) -> dict[str, object
 
 
 def family_of(dataset: str) -> str:
-    """``deoscirec/ml-100k``, ``paper/ml-100k`` and ``ml-100k`` are one family: the last part of the name."""
+    """Return the family of a dataset, the last part of its name: ``ml-100k`` of ``deoscirec/ml-100k``."""
     last = dataset.rstrip("/").rpartition("/")[2]
     return ALIASES.get(last, last)
 

@@ -1,4 +1,4 @@
-"""What will be trained, and how: a model's name, preset and settings, all resolved and checked before any work."""
+"""Recipes: a model and all settings of its training, resolved and checked."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TRAIN_KEYS = [field.name for field in fields(TrainConfig)]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model of the catalogue with its own settings, and those of the training loop.
+    """A model of the catalogue with its settings, and those of the training loop.
 
-    A model that is solved at once leaves ``train`` at its defaults; of these only ``metric`` is read.
+    Of a solved model, ``train`` has the defaults; only ``metric`` is read.
     """
 
     entry: Entry
@@ -33,7 +33,7 @@ class Recipe:
         return self.entry.name
 
     def settings(self) -> dict[str, Any]:
-        """Every setting as it will be used, flat, as ``--set`` and a run folder spell them."""
+        """Return all settings as one flat mapping, with the names of ``--set`` and of a run folder."""
         if self.entry.solved:
             return asdict(self.model)
         return {**asdict(self.model), **asdict(self.train), "negatives": self.train.n_negatives}
@@ -42,18 +42,21 @@ class Recipe:
 def resolve(
     model: str, *, dataset: str = "", preset: str = "paper", settings: Mapping[str, object] | None = None
 ) -> Recipe:
-    """Defaults, then the preset for this model and dataset, then ``settings``; unknown names and values refused."""
-    found = entry(model)
+    """Return the recipe of defaults, then the preset for this model and dataset, then ``settings``.
+
+    Raises ``ConfigError`` for unknown names and values.
+    """
+    choice = entry(model)
     given = dict(settings or {})
-    loop_keys = [] if found.solved else TRAIN_KEYS
-    _refuse_loop(found, given)
-    refuse_unknown(given, [*found.keys, *loop_keys], f"model {model}")
-    chosen = {**preset_settings(preset, found, dataset), **given}
+    loop_keys = [] if choice.solved else TRAIN_KEYS
+    _refuse_loop(choice, given)
+    refuse_unknown(given, [*choice.keys, *loop_keys], f"model {model}")
+    values = {**preset_settings(preset, choice, dataset), **given}
     return Recipe(
-        found,
+        choice,
         preset,
-        configure(found.config, {key: chosen[key] for key in found.keys if key in chosen}, f"model {model}"),
-        configure(TrainConfig(), {key: chosen[key] for key in loop_keys if key in chosen}, "training"),
+        configure(choice.config, {key: values[key] for key in choice.keys if key in values}, f"model {model}"),
+        configure(TrainConfig(), {key: values[key] for key in loop_keys if key in values}, "training"),
     )
 
 
@@ -70,11 +73,11 @@ def describe_models(name: str | None = None) -> dict[str, Any]:
     }
 
 
-def _refuse_loop(found: Entry, given: Mapping[str, object]) -> None:
-    """Say why a model that is solved at once has no learning rate."""
+def _refuse_loop(model: Entry, given: Mapping[str, object]) -> None:
+    """Raise ``ConfigError`` if a solved model is given settings of the training loop."""
     for key in given:
-        if found.solved and key in TRAIN_KEYS and key not in found.keys:
+        if model.solved and key in TRAIN_KEYS and key not in model.keys:
             raise ConfigError(
-                f"model {found.name} is solved at once, not trained in epochs, so it has no setting {key!r}; "
-                f"it has {', '.join(found.keys) or 'none'}."
+                f"model {model.name} is solved at once, not trained in epochs, so it has no setting {key!r}; "
+                f"it has {', '.join(model.keys) or 'none'}."
             )

@@ -1,7 +1,7 @@
-"""Training batches: positives from the interactions, negatives exactly uniform over what a user does not have.
+"""Training batches: positives from the training pairs, negatives exactly uniform over a user's other items.
 
-Every draw is a pure function of (seed, epoch, batch), so a run that stops anywhere goes on with the batch that it
-would have had, and no state of a generator needs to be saved.
+Every draw is a pure function of (seed, epoch, batch). A resumed run gets the batches that it would have had, and no
+generator state is saved.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SAMPLERS: tuple[Sampling, ...] = ("interaction", "user")
 Ints = NDArray[np.int64]
 TOP_BIT = np.uint64(1 << 63)
 LAST = 1e-300
-"""The weight of an item without training pairs, in place of 0: any other item comes before it in a race."""
+"""The weight of an item without training pairs, in place of 0: it is drawn after all other items."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's pairs: ``users`` (B,), ``positives`` (B,), and the items they are compared with.
+    """The pairs of one step: ``users`` (B,), ``positives`` (B,) and ``negatives``.
 
-    ``negatives`` is (B, n), each row its user's own, or (K,) when the batch shares them. Shared ones may hold an
-    item that a user has: ``hits`` (B, K) is true there.
+    ``negatives`` is (B, n), n for each pair, or (K,) if the batch shares them. Shared ones may include items of a user:
+    ``hits`` (B, K) is true for these.
     """
 
     users: Tensor
@@ -48,11 +48,11 @@ class Batch:
 
 
 class NonItems:
-    """For each user the items without a training pair, ascending: found by rank, in one binary search.
+    """For each user the items without a training pair, ascending, accessed by rank.
 
-    Below the k-th positive p_k of a user (k from 0) lie p_k − k non-items. So the r-th non-item is r plus the number
-    of positives with p_k − k ≤ r. Laid end to end, ``user · (n_items + 1) + p_k − k`` is ascending over all users,
-    and one ``searchsorted`` answers a whole batch: exact, with one draw each, and nothing is ever rejected.
+    Below the k-th positive p_k of a user (k from 0) are p_k − k non-items. So the r-th non-item is r plus the number of
+    positives with p_k − k ≤ r. The keys ``user · (n_items + 1) + p_k − k`` ascend over all users, so one
+    ``searchsorted`` serves a whole batch, exactly and without rejection.
     """
 
     def __init__(self, pairs: Pairs) -> None:
@@ -62,30 +62,30 @@ class NonItems:
         self.keys: Ints = pairs.user_idx * (pairs.n_items + 1) + pairs.indices - place
 
     def at(self, users: Ints, rank: Ints) -> Ints:
-        """The ``rank``-th (from 0) non-item of each user; shapes broadcast."""
+        """Return the ``rank``-th (from 0) non-item of each user; shapes broadcast."""
         below = np.searchsorted(self.keys, users * (self.n_items + 1) + rank, side="right")
         return rank + below - self.indptr[users]
 
     def draw(self, users: Ints, per_user: int, seed: int, position: int) -> Ints:
-        """(len(users), per_user): uniform non-items of each user, drawn with replacement."""
-        drawn = uniform(seed, "negatives", len(users) * per_user, position).reshape(len(users), per_user)
-        return self.at(users[:, None], (drawn * self.count[users][:, None]).astype(np.int64))
+        """Return uniform non-items of each user, (len(users), per_user), drawn with replacement."""
+        chances = uniform(seed, "negatives", len(users) * per_user, position).reshape(len(users), per_user)
+        return self.at(users[:, None], (chances * self.count[users][:, None]).astype(np.int64))
 
 
 class Sampler:
     """The batches of an epoch, by number.
 
     ``interaction``: each training pair once an epoch, in a new random order (the paper: "each interaction a
-    positive"). ``user``: each batch draws its users uniformly, without repeats while there are enough, and one
-    positive of each; ``n_pairs // batch_size + 1`` batches an epoch (the authors' code).
+    positive"). ``user``: each batch draws users uniformly, without repeats if there are enough, and one positive of
+    each; ``n_pairs // batch_size + 1`` batches an epoch (the authors' code).
 
-    ``shared`` asks for that many distinct negatives for the whole batch in place of ``per_pair`` for each pair, drawn
-    with weight ``d ** popularity``, d the training pairs of an item: 0 draws all items alike, 1 the next one as the
-    positive of a random pair would be. Items without pairs come last, unless ``popularity`` is 0.
-    With ``recency`` r, a pair counts ``(1 + k) ** -r`` where its user has k later ones: an epoch of ``interaction``
-    then has as many pairs as before, drawn with replacement, every user as often as before on average; a user's
-    positive in ``user`` is drawn likewise.
-    A user who has every item has no negative: such users are left out, and ``skipped_users`` says how many.
+    ``shared``: the number of distinct negatives of the whole batch, in place of ``per_pair`` for each pair. They are
+    drawn with weight ``d ** popularity``, d the training pairs of an item: 0 draws all items alike, 1 as the positives
+    of random pairs. Items without pairs come last, unless ``popularity`` is 0.
+    With ``recency`` r, a pair has weight ``(1 + k) ** -r`` if its user has k later ones. An epoch of ``interaction``
+    then has the same number of pairs, drawn with replacement, each user as often on average; ``user`` draws positives
+    with the same weights.
+    Users who have every item have no negatives and are skipped; ``skipped_users`` counts them.
     """
 
     def __init__(
@@ -134,18 +134,18 @@ class Sampler:
 
     @property
     def batch_sizes(self) -> list[int]:
-        """Pairs in each batch of an epoch; the last one of ``interaction`` sampling takes what is left."""
+        """Pairs in each batch of an epoch; the last batch of ``interaction`` has the rest."""
         if self.sampling == "user":
             return [self.batch_size] * self.batches_per_epoch
         return [min(self.batch_size, self.n_pairs - first) for first in range(0, self.n_pairs, self.batch_size)]
 
     @property
     def pairs_per_epoch(self) -> int:
-        """Positives seen in one epoch."""
+        """Positives of one epoch."""
         return self.n_pairs if self.sampling == "interaction" else self.batches_per_epoch * self.batch_size
 
     def batch(self, epoch: int, number: int) -> Batch:
-        """Batch ``number`` (from 0) of an epoch (from 1)."""
+        """Return batch ``number`` (from 0) of an epoch (from 1)."""
         position = epoch * self.batches_per_epoch + number
         users, positives = self._shuffled(epoch, number) if self.sampling == "interaction" else self._by_user(position)
         if self.shared is None:
@@ -162,7 +162,7 @@ class Sampler:
         return self.pair_user[chosen], self.pair_item[chosen]
 
     def _drawn(self, epoch: int) -> Ints:
-        """(n_pairs,) the numbers of an epoch's pairs, in the order in which they come."""
+        """Return the numbers of an epoch's pairs in their order, (n_pairs,)."""
         if self.ends is None:
             return permutation(self.seed, "shuffle", self.n_pairs, epoch)
         at = uniform(self.seed, "recent", self.n_pairs, epoch) * self.n_pairs
@@ -181,17 +181,17 @@ class Sampler:
             place = chance.astype(np.int64)
         else:
             place = np.searchsorted(self.ends, first + chance, side="right") - first
-            place = np.clip(place, 0, degree - 1)  # sums are rounded, and a user's end may be at another's beginning
+            place = np.clip(place, 0, degree - 1)  # rounded sums may fall into another user's range
         return users, self.pairs.indices[first + place].astype(np.int64)
 
     def shared_negatives(self, position: int) -> Ints:
-        """The distinct items that a batch shares, ascending; without weights every set is as likely as any other."""
+        """Return the distinct items that a batch shares, ascending; without weights all sets are equally likely."""
         assert self.shared is not None
         words = in_order(bits(self.seed, "shared-negatives", self.pairs.n_items, position))
         return first_of(torch.from_numpy(words), self.weights, self.shared).numpy()
 
     def _hits(self, users: Ints, negatives: Ints) -> NDArray[np.bool_]:
-        """(B, K): where a shared negative is one of the user's own items."""
+        """Return where a shared negative is an item of the user, (B, K) bool."""
         place = np.full(self.pairs.n_items, -1, dtype=np.int64)
         place[negatives] = np.arange(len(negatives))
         entries, counts = row_entries(self.pairs.indptr, users)
@@ -202,16 +202,16 @@ class Sampler:
 
 
 def require_order(pairs: Pairs) -> None:
-    """What is recent needs an order."""
+    """Raise ``DataError`` if the pairs have no order."""
     if pairs.place is None:
         raise DataError(
-            "recency needs the order of each user's pairs, which this data does not know; prepare it with "
+            "recency needs the order of each user's pairs, which this data does not have; prepare it with "
             "`dgcf data prepare --keep-order`, or leave recency out."
         )
 
 
 def _recent(pairs: Pairs, recency: float) -> NDArray[np.float64]:
-    """(n_pairs,) how much each pair counts when positives are drawn: 1 on average for every user."""
+    """Return the weight of each pair, (n_pairs,), when positives are drawn: 1 on average for every user."""
     require_order(pairs)
     weights = (1.0 + pairs.count_later()) ** -recency
     totals = np.bincount(pairs.user_idx, weights, minlength=pairs.n_users)
@@ -219,25 +219,25 @@ def _recent(pairs: Pairs, recency: float) -> NDArray[np.float64]:
 
 
 def _weights(degrees: Ints, popularity: float) -> NDArray[np.float64]:
-    """(n_items,) how much each item counts when shared negatives are drawn."""
+    """Return the weight of each item, (n_items,), when shared negatives are drawn."""
     return np.where(degrees > 0, degrees.astype(np.float64) ** popularity, LAST)
 
 
 def in_order(words: NDArray[np.uint64]) -> Ints:
-    """The same words as signed numbers in the same order, which is the kind that torch can sort."""
+    """Return the same words as signed numbers in the same order, which torch can sort."""
     return (words ^ TOP_BIT).view(np.int64)
 
 
 def first_of(words: Tensor, weights: Tensor | None, count: int) -> Tensor:
-    """(…, count): the first places in a race of n, drawn by words (…, n) that are ``in_order``; ascending.
+    """Return a random sample of ``count`` of n numbers without replacement, (…, count), ascending.
 
-    With ``weights`` (n,), place i arrives after ``−log(u) / w_i``, u in (0, 1) from its word: an exponential time, so
-    that i is the first with chance ``w_i / Σ w``, and then the next of those that are left (Efraimidis and Spirakis,
-    2006). Without weights the words themselves are the times. The same on every device: logarithms may differ there in
-    their last bit, which no two times are near enough to notice.
+    ``words`` (…, n) are random and ``in_order``. With ``weights`` (n,), number i has the time ``−log(u) / w_i``, u in
+    (0, 1) from its word, and the smallest times win: i is the first with probability ``w_i / Σ w``, and likewise the
+    next of the rest (Efraimidis and Spirakis, 2006). Without weights the words are the times. The result is the same on
+    every device: logarithms may differ in their last bit, but no two times are that close.
     """
     if weights is not None:
-        # 52 bits and a half, all exact in float64: never 0 and never 1, so that no time is infinite or 0.
+        # 52 bits plus one half, exact in float64: never 0 or 1, so that no time is infinite or 0.
         chances = (words >> 12).double().add_(2.0**51 + 0.5).mul_(2.0**-52)
         words = chances.log_().div_(-weights)
     return torch.topk(words, count, dim=-1, largest=False, sorted=False).indices.sort(dim=-1).values

@@ -1,4 +1,4 @@
-"""When to stop: the best validation value so far, and how many evaluations have gone by without a better one."""
+"""Early stopping: the best validation value so far, and the evaluations since."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 class EarlyStopping:
     """Stops after ``patience`` evaluations without a better value, counted from ``min_epochs`` on.
 
-    A recommender first learns what is popular and then stays there for a while before it learns tastes. A plateau
-    before ``min_epochs`` therefore never counts; the best epoch may still lie there. ``patience`` 0 never stops.
+    A recommender first learns popularity and stays on that plateau for a while before it learns preferences. A plateau
+    before ``min_epochs`` therefore does not count; the best epoch may still be there. ``patience`` 0 never stops.
     """
 
     patience: int
@@ -21,7 +21,7 @@ class EarlyStopping:
     stale: int = 0
 
     def update(self, epoch: int, value: float) -> bool:
-        """Take in one evaluation; say whether it is the best so far. Ties and not-a-number are no progress."""
+        """Record one evaluation; return whether it is the best so far. Ties and NaN are not."""
         if value > self.best:
             self.best, self.best_epoch, self.stale = value, epoch, 0
             return True
@@ -34,11 +34,11 @@ class EarlyStopping:
         return 0 < self.patience <= self.stale
 
     def over(self, epoch: int, done: int, epochs: int) -> bool:
-        """Whether training ends before batch ``done`` of ``epoch``, where there are at most ``epochs``."""
+        """Return whether training ends before batch ``done`` of ``epoch``, with at most ``epochs`` epochs."""
         return epoch > epochs or (done == 0 and self.exhausted)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must keep; −∞ has no form in JSON, so an empty state says None."""
+        """Return the state for a checkpoint; ``best`` is None before the first evaluation, as JSON has no −∞."""
         best = self.best if self.best_epoch else None
         return {"best": best, "best_epoch": self.best_epoch, "stale": self.stale}
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dgcf.graph import EdgeDrop, MessageDrop, draw_keys
 from dgcf.train.engines.base import Training
-from dgcf.train.engines.device_batches import DeviceBatches, Drawn
+from dgcf.train.engines.device_batches import DeviceBatches, EpochDraws
 from dgcf.train.engines.seed_lanes import Lanes
 
 WARM_UP = 2
@@ -28,7 +28,7 @@ WARM_UP = 2
 class HostDraws(NamedTuple):
     """The host's draws of an epoch: the batches, and the key words of dropout, (lanes, batches, 2, layers, 2)."""
 
-    batches: Drawn
+    batches: EpochDraws
     words: NDArray[np.int32] | None
 
 

@@ -1,8 +1,7 @@
-"""Samplers' epochs as whole tensors on a device: the batches of ``Sampler.batch``, laid end to end.
+"""Whole epochs of samplers as tensors on a device: the batches of ``Sampler.batch``, end to end.
 
-The host gives raw random bits, which may be drawn ahead in a thread of their own; all that is derived from them
-(orders, positives, negatives) is computed on the device, for all samplers at once. Where each pair has many negatives,
-their bits are drawn on the device, too.
+The host draws raw random bits, possibly ahead in a separate thread. Orders, positives and negatives are computed from
+them on the device, for all samplers at once. Where each pair has many negatives, the device draws their bits, too.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from dgcf.train.engines.device_random import device_uniform
 from dgcf.train.sampler import Batch, Sampler, first_of, in_order
 
 LAID_OUT = 1 << 23
-"""Numbers of an epoch that a CPU lays out at once, at most: 64 MiB."""
+"""The most numbers of an epoch that a CPU computes at once: 64 MiB."""
 HOST_DRAWS = 1 << 23
-"""Negatives of an epoch that the host draws for a GPU, at most; and how many the GPU draws at a time beyond them."""
+"""The most negatives of an epoch that the host draws for a GPU; beyond, the GPU draws as many at a time."""
 
 
-class Drawn(NamedTuple):
-    """What the host draws for an epoch, a row for each of s samplers.
+class EpochDraws(NamedTuple):
+    """The host's random draws of an epoch, a row for each of s samplers.
 
-    ``order``: words whose order is that of the pairs, (s, n_pairs), or of each batch's users, (s, batches, n_users); or
-    chances, (s, n), where recent pairs count more, or a batch is larger than its users are many. ``positives``: (s, n)
-    chances, for sampling by user. ``negatives``: (s, n · per_pair) chances, or words (s, batches, n_items) that the
-    shared items are drawn by; or None where the device draws them itself, for which it has to know the ``epoch``.
+    ``order``: words that sort to the order of the pairs, (s, n_pairs), or of each batch's users, (s, batches, n_users);
+    or numbers in [0, 1), (s, n), if recent pairs have more weight or a batch has more pairs than there are users.
+    ``positives``: (s, n) numbers in [0, 1), for sampling by user. ``negatives``: (s, n · per_pair) numbers in [0, 1),
+    or words (s, batches, n_items) for shared items; None if the device draws them itself, from the ``epoch``.
     """
 
     order: NDArray[np.int64] | NDArray[np.float64]
@@ -45,18 +44,18 @@ class DeviceBatches:
 
     def __init__(self, samplers: Sequence[Sampler], device: torch.device) -> None:
         sampler = samplers[0]
-        self.sampler, self.seeds, self.device = sampler, [one.seed for one in samplers], device
+        self.sampler, self.seeds, self.device = sampler, [sampler.seed for sampler in samplers], device
         non_items, pairs = sampler.non_items, sampler.pairs
         arrays = (sampler.pair_user, sampler.pair_item, non_items.count, non_items.keys, non_items.indptr)
-        self.user, self.item, self.count, self.keys, self.indptr = (self._there(array) for array in arrays)
+        self.user, self.item, self.count, self.keys, self.indptr = (self._on_device(array) for array in arrays)
         self.weights = None if sampler.weights is None else sampler.weights.to(device)
-        self.ends = None if sampler.ends is None else self._there(sampler.ends)
+        self.ends = None if sampler.ends is None else self._on_device(sampler.ends)
         if sampler.sampling == "user":
-            self.users, self.degrees = self._there(sampler.users), self._there(pairs.user_degrees)
-            self.items = self._there(pairs.indices.astype(np.int64))
+            self.users, self.degrees = self._on_device(sampler.users), self._on_device(pairs.user_degrees)
+            self.items = self._on_device(pairs.indices.astype(np.int64))
 
-    def draw(self, epoch: int) -> Drawn:
-        """The host's part of an epoch."""
+    def draw(self, epoch: int) -> EpochDraws:
+        """Return the host's draws of an epoch."""
         sampler = self.sampler
         first, sizes = epoch * sampler.batches_per_epoch, sampler.batch_sizes
         positives = np.empty((len(self.seeds), 0))
@@ -71,18 +70,16 @@ class DeviceBatches:
             order = self._words("users", first, len(sampler.users)) if whole else self._chances("users", first, sizes)
             positives = self._chances("positives", first, sizes)
         if sampler.shared is not None:
-            return Drawn(order, positives, self._words("shared-negatives", first, sampler.pairs.n_items), epoch)
+            return EpochDraws(order, positives, self._words("shared-negatives", first, sampler.pairs.n_items), epoch)
         if self.device.type == "cuda" and sampler.pairs_per_epoch * sampler.per_pair > HOST_DRAWS:
-            return Drawn(order, positives, None, epoch)
+            return EpochDraws(order, positives, None, epoch)
         own = [size * sampler.per_pair for size in sizes]
-        return Drawn(order, positives, self._chances("negatives", first, own), epoch)
+        return EpochDraws(order, positives, self._chances("negatives", first, own), epoch)
 
-    def lay_out(self, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
-        """The device's part: ``users`` (s, n), ``positives`` (s, n), and the negatives: (s, n, per_pair), or shared
-        (s, batches, K).
-        """
+    def lay_out(self, draws: EpochDraws) -> tuple[Tensor, Tensor, Tensor]:
+        """Return ``users`` (s, n), ``positives`` (s, n) and negatives, (s, n, per_pair) or shared (s, batches, K)."""
         sampler = self.sampler
-        order = self._there(drawn.order)
+        order = self._on_device(draws.order)
         if sampler.sampling == "interaction":
             if self.ends is None:
                 order = torch.sort(order, dim=-1, stable=True).indices
@@ -97,14 +94,14 @@ class DeviceBatches:
                 order = (order * len(self.users)).long()
             users = self.users[order]
             first, degree = self.indptr[users], self.degrees[users]
-            chance = self._there(drawn.positives) * degree
+            chance = self._on_device(draws.positives) * degree
             if self.ends is None:
                 place = chance.long()
             else:
                 place = torch.searchsorted(self.ends, first + chance, right=True) - first
                 place = torch.minimum(place.clamp_(min=0), degree - 1)
             positives = self.items[first + place]
-        chance = self._own_chances(drawn.epoch) if drawn.negatives is None else self._there(drawn.negatives)
+        chance = self._own_chances(draws.epoch) if draws.negatives is None else self._on_device(draws.negatives)
         if sampler.shared is not None:
             return users, positives, first_of(chance, self.weights, sampler.shared)
         rank = (chance.reshape(*users.shape, sampler.per_pair) * self.count[users][..., None]).long()
@@ -112,35 +109,37 @@ class DeviceBatches:
         return users, positives, rank + below - self.indptr[users][..., None]
 
     def _words(self, name: str, first: int, n: int) -> NDArray[np.int64]:
-        """(s, batches, n) words, of which only the order counts."""
+        """Return (s, batches, n) words, of which only the order matters."""
         batches = range(first, first + self.sampler.batches_per_epoch)
         return in_order(np.stack([[bits(seed, name, n, batch) for batch in batches] for seed in self.seeds]))
 
     def _chances(self, name: str, first: int, sizes: list[int]) -> NDArray[np.float64]:
-        """(s, n) numbers in [0, 1), batch after batch."""
-        drawn = [[uniform(seed, name, size, first + at) for at, size in enumerate(sizes)] for seed in self.seeds]
-        return np.stack([np.concatenate(row) for row in drawn])
+        """Return (s, n) numbers in [0, 1), batch after batch."""
+        rows = [[uniform(seed, name, size, first + at) for at, size in enumerate(sizes)] for seed in self.seeds]
+        return np.stack([np.concatenate(row) for row in rows])
 
     def _own_chances(self, epoch: int) -> Tensor:
-        """(s, n · per_pair): the chances of the pairs' own negatives, drawn on the device, some batches at a time."""
+        """Return (s, n · per_pair) numbers in [0, 1) for negatives, drawn on the device, some batches at a time."""
         sampler = self.sampler
         first, wide = epoch * sampler.batches_per_epoch, sampler.batch_size * sampler.per_pair
         last, some = first + sampler.batches_per_epoch, max(1, HOST_DRAWS // wide)
-        found = torch.empty(len(self.seeds), sampler.batches_per_epoch * wide, dtype=torch.float64, device=self.device)
-        for lane, seed in zip(found, self.seeds, strict=True):
+        chances = torch.empty(
+            len(self.seeds), sampler.batches_per_epoch * wide, dtype=torch.float64, device=self.device
+        )
+        for lane, seed in zip(chances, self.seeds, strict=True):
             for at in range(first, last, some):
-                drawn = device_uniform(seed, "negatives", wide, range(at, min(at + some, last)), self.device)
-                lane[(at - first) * wide :][: drawn.numel()] = drawn.flatten()
-        return found[:, : sampler.pairs_per_epoch * sampler.per_pair]
+                part = device_uniform(seed, "negatives", wide, range(at, min(at + some, last)), self.device)
+                lane[(at - first) * wide :][: part.numel()] = part.flatten()
+        return chances[:, : sampler.pairs_per_epoch * sampler.per_pair]
 
-    def _there(self, array: NDArray[np.generic]) -> Tensor:
+    def _on_device(self, array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
 
 class LaidOutEpochs:
-    """``Sampler.batch`` on a CPU, cut out of an epoch that is laid out at once, in a few large operations.
+    """``Sampler.batch`` on a CPU, as slices of an epoch that is computed in a few large operations.
 
-    Not for batches by user or with shared negatives, nor where an epoch would take much memory: see ``suit``.
+    Not for batches by user or with shared negatives, nor for epochs that need much memory: see ``suit``.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -150,12 +149,12 @@ class LaidOutEpochs:
 
     @staticmethod
     def suit(sampler: Sampler) -> bool:
-        """Whether a sampler's epochs can be laid out in memory that nobody misses."""
+        """Return whether a sampler's epochs can be computed at once in little memory."""
         plain = sampler.sampling == "interaction" and sampler.shared is None
         return plain and sampler.n_pairs * (2 + sampler.per_pair) <= LAID_OUT
 
     def batch(self, epoch: int, number: int) -> Batch:
-        """Batch ``number`` (from 0) of an epoch (from 1)."""
+        """Return batch ``number`` (from 0) of an epoch (from 1)."""
         if epoch != self.epoch:
             users, positives, negatives = self.batches.lay_out(self.batches.draw(epoch))
             self._parts, self.epoch = (users[0], positives[0], negatives[0]), epoch

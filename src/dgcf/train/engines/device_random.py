@@ -1,7 +1,7 @@
-"""The streams of ``dgcf.random`` computed where they are needed: the same words, on any device.
+"""The streams of ``dgcf.random`` computed on any device, with the same words.
 
-NumPy draws about 60 million words a second. An epoch that compares every pair with many items wants more than that, and
-a GPU would wait for it; so it draws these itself.
+NumPy draws about 60 million words a second. An epoch with many negatives per pair needs more than that, and a GPU would
+wait for it; so it draws these itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgcf.random import key_of
 
-# Philox4x64 with ten rounds (Salmon et al., SC 2011): two multipliers, and what is added to the key after each round.
+# Philox4x64 with ten rounds (Salmon et al., SC 2011): two multipliers, and the increments of the key after each round.
 MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 INCREMENTS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 ROUNDS = 10
@@ -19,7 +19,7 @@ HALF = 0xFFFFFFFF
 
 
 def device_bits(seed: int, name: str, n: int, positions: range, device: torch.device) -> Tensor:
-    """(positions, n): what ``dgcf.random.bits`` draws at each position, as signed numbers with the same 64 bits."""
+    """Return ``dgcf.random.bits`` at each position, (positions, n), as signed numbers with the same 64 bits."""
     blocks = torch.arange(1, -(-n // 4) + 1, device=device).expand(len(positions), -1)  # a block gives four words
     at = torch.arange(positions.start, positions.stop, device=device)[:, None].expand_as(blocks)
     counter = [blocks, torch.zeros_like(blocks), at, torch.zeros_like(blocks)]
@@ -33,13 +33,13 @@ def device_bits(seed: int, name: str, n: int, positions: range, device: torch.de
 
 
 def device_uniform(seed: int, name: str, n: int, positions: range, device: torch.device) -> Tensor:
-    """(positions, n): what ``dgcf.random.uniform`` draws at each position, to the bit."""
+    """Return ``dgcf.random.uniform`` at each position, (positions, n), with the same bits."""
     words = device_bits(seed, name, n, positions, device)
-    return ((words >> 11) & (2**53 - 1)).double() * 2.0**-53  # the mask takes off what the sign would fill in
+    return ((words >> 11) & (2**53 - 1)).double() * 2.0**-53  # the mask removes the sign bits of the shift
 
 
 def _product(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
-    """The upper and the lower 64 bits of an unsigned product, by halves: torch has signed numbers alone."""
+    """Return the upper and the lower 64 bits of an unsigned product, by halves: torch multiplies signed numbers."""
     high, low = factor >> 32, factor & HALF
     x_high, x_low = (x >> 32) & HALF, x & HALF
     cross = x_low * high
@@ -50,6 +50,6 @@ def _product(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
 
 
 def _signed(word: int) -> int:
-    """The signed number with the lower 64 bits of ``word``."""
+    """Return the signed number with the lower 64 bits of ``word``."""
     word &= 2**64 - 1
     return word - 2**64 if word >= 2**63 else word

@@ -27,8 +27,8 @@ class EagerEngine:
         self.epoch = epoch
 
     def step(self, batch: int) -> None:
-        drawn = self.batches.batch(self.epoch, batch).to(self.training.device)
-        self.step_on(drawn, self.epoch * self.training.sampler.batches_per_epoch + batch)
+        pairs = self.batches.batch(self.epoch, batch).to(self.training.device)
+        self.step_on(pairs, self.epoch * self.training.sampler.batches_per_epoch + batch)
 
     def step_on(self, batch: Batch, step: int) -> None:
         """Take one Adam step on ``batch``; ``step`` numbers the draws of dropout."""

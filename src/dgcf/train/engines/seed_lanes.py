@@ -114,7 +114,7 @@ class StackLanes:
         self.stack = GpuStack(matrix, stack.layers, stack.mean, storage)
         self.layer0 = _stacked([lane.model.layer0 for lane in lanes])
         gates = [_stack_of(lane.model).gate_logits for lane in lanes]
-        self.logits = _stacked([one for one in gates if one is not None]) if gates[0] is not None else None
+        self.logits = _stacked([logits for logits in gates if logits is not None]) if gates[0] is not None else None
         self.optimizer = self._joined_adam()
         self.total = torch.stack([lane.running_loss for lane in lanes])
         for lane, part in zip(lanes, self.total, strict=True):

@@ -1,7 +1,7 @@
-"""Checkpoints: one safetensors file with its description inside, written whole or not at all, checked when read.
+"""Checkpoints: one safetensors file with its description inside, written atomically and verified when read.
 
-The description is JSON in the file's header, so weights and state can never be of two different moments. It holds
-no time and no path: equal training gives equal bytes.
+The description is JSON in the file's header, so weights and state always belong together. It has no time and no path:
+equal training gives equal bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Count = Annotated[int, Range(0, 2**40)]
 
 
 class Stopping(TypedDict):
-    """The state of early stopping; a model that is solved at once has the epoch alone."""
+    """The state of early stopping; a solved model has only the epoch."""
 
     best_epoch: Count
     best: NotRequired[float | None]
@@ -47,7 +47,7 @@ class Stopping(TypedDict):
 
 
 class Description(TypedDict):
-    """What a checkpoint says of itself: identity, progress and checksums, of which version 0.1 had fewer."""
+    """The description of a checkpoint: identity, progress and checksums, of which version 0.1 had fewer."""
 
     format: NonNegativeInt
     epoch: Count
@@ -63,20 +63,20 @@ class Description(TypedDict):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Named tensors and what they are: ``about`` is plain JSON data."""
+    """Named tensors and their description ``about``, which is plain JSON data."""
 
     tensors: Mapping[str, Tensor]
     about: Mapping[str, Any]
 
     def part(self, name: str) -> dict[str, Tensor]:
-        """The tensors under ``name.``, without that prefix."""
+        """Return the tensors under ``name.``, without that prefix."""
         return {key.removeprefix(f"{name}."): t for key, t in self.tensors.items() if key.startswith(f"{name}.")}
 
     def save(self, path: Path) -> None:
-        """Write the file beside and rename it, so the old one stays until the new one is whole."""
+        """Write the file atomically: the old one stays until the new one is complete."""
         tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in self.tensors.items()}
         about = seal({**self.about, "format": FORMAT, "tensors": _digest(tensors)})
-        # Serialised in memory: a full disk is then Python's own error, which atomic_file knows how to explain.
+        # Serialised in memory: a full disk then raises Python's own error, which atomic_file explains.
         # One header entry only: safetensors writes several in no fixed order.
         content = save(tensors, metadata={"dgcf": json.dumps(about, sort_keys=True)})
         with atomic_file(path) as beside:
@@ -109,7 +109,7 @@ class Checkpoint:
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the names, types, shapes and bytes, whatever order a file has them in."""
+    """Return the SHA-256 of the names, types, shapes and bytes, in the order of the names."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -119,7 +119,7 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """The file, with one sentence for whatever is wrong with it."""
+    """Yield the open file; raise ``ArtifactError`` for anything wrong with it."""
     try:
         open_member(path).close()  # refuses what is not a regular file
         with safe_open(path, framework="pt") as file:
@@ -136,7 +136,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def check_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
-    """Refuse weights that are not finite and of the model's names, shapes and types."""
+    """Raise ``ArtifactError`` unless weights are finite and have the model's names, shapes and types."""
     state = model.state_dict()
     expected = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
     given = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
@@ -159,13 +159,13 @@ def _require_finite(tensor: Tensor, name: str, source: str) -> None:
 
 
 def fill_model(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
-    """Copy weights into a model of the same shapes; ``source`` names where they came from."""
+    """Copy weights into a model of the same shapes; ``source`` names their origin in errors."""
     check_weights(model, weights, source)
     model.load_state_dict(dict(weights))
 
 
 def adam_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's state by parameter name: ``layer0.exp_avg`` and so on; empty before the first step."""
+    """Return Adam's state by parameter name, ``layer0.exp_avg`` and so on; empty before the first step."""
     return {
         f"{name}.{kind}": value
         for name, parameter in model.named_parameters()
@@ -174,8 +174,8 @@ def adam_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str
 
 
 def fill_adam(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Put back what ``adam_tensors`` took."""
-    capturable = bool(optimizer.defaults.get("capturable"))  # then the number of steps is counted on the device
+    """Restore the state that ``adam_tensors`` returned."""
+    capturable = bool(optimizer.defaults.get("capturable"))  # then steps are counted on the device
     for name, parameter in model.named_parameters():
         kinds = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.rpartition(".")[0] == name}
         if kinds and kinds.keys() != ADAM:

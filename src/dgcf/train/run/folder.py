@@ -1,10 +1,10 @@
-"""The run folder: what was trained on what, how it went, and the state from which it can go on.
+"""The run folder: the description, the records and the checkpoints of a training.
 
 ``run.json``           model, settings, seed, dataset and its fingerprint, versions: written once, before training
 ``metrics.jsonl``      loss and validation of every epoch; the same bytes for the same training
-``timings.jsonl``      seconds that training and validation took in every epoch, and the most memory held so far
-``last.safetensors``   everything needed to go on; ``best.safetensors`` the weights of the best epoch
-``log.txt``            notes and progress in plain lines; ``curves.png`` loss and validation as a picture
+``timings.jsonl``      seconds of training and validation of every epoch, and the peak memory so far
+``last.safetensors``   the state to resume from; ``best.safetensors`` the weights of the best epoch
+``log.txt``            notes and progress in plain lines; ``curves.png`` loss and validation as a figure
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Description(TypedDict):
 class Run:
     """A run folder, open for training or for reading.
 
-    ``autosave`` is the most seconds between two checkpoints; ``pictured``, whether training ends with a picture.
+    ``autosave``: the most seconds between two checkpoints; ``pictured``: whether training ends by drawing the curves.
     ``checked`` is False for a folder of version 0.1, whose files have no checksums.
     """
 
@@ -97,15 +97,15 @@ class Run:
         spent = ("epoch", "seconds", "validation_seconds")
         self._timings = Records(self.path / TIMINGS, spent, checked=self.checked)
 
-    # -- made, and opened again -------------------------------------------------------------------------------------
+    # -- created and opened -----------------------------------------------------------------------------------------
 
     @classmethod
     def create(
         cls, path: str | Path, dataset: Dataset, recipe: Recipe, *, seed: int, device: str, source: str = ""
     ) -> Run:
-        """A new folder; ``source`` is how the dataset was named, to find it again."""
+        """Create a new folder; ``source`` is the name under which the dataset is loaded again."""
         target = Path(path)
-        key_of(seed, "run")  # refuses what cannot be a seed before anything is written
+        key_of(seed, "run")  # rejects an invalid seed before anything is written
         cls.refuse_taken(target)
         about = {
             "format": FORMAT,
@@ -131,10 +131,10 @@ class Run:
 
     @staticmethod
     def refuse_taken(target: Path) -> None:
-        """Refuse a folder that holds a run, or anything else."""
+        """Raise ``ConfigError`` if the folder has a run, or anything else."""
         if (target / "run.json").exists():
             raise ConfigError(
-                f"{target} holds a run already; go on with it by --resume {target}, or choose another --out."
+                f"{target} holds a run already; resume it with --resume {target}, or choose another --out."
             )
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise ConfigError(f"{target} is taken by something that is no run; choose another --out.")
@@ -156,7 +156,7 @@ class Run:
                 )
             checked = verify_seal(raw, ABOUT)
             run = cls(target, check_type(raw, _Description), checked=checked)
-            _ = run.recipe  # refuses settings that no model has
+            _ = run.recipe  # rejects settings that no model has
         except (FileNotFoundError, NotADirectoryError) as problem:
             raise ArtifactError(
                 f"{target} is not a run folder: it has no run.json; give a folder that `dgcf train` made."
@@ -173,7 +173,7 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The model and settings that were trained, whatever today's presets say."""
+        """The model and settings of the run, independent of the current presets."""
         return resolve(self.about["model"], preset=self.about["preset"], settings=self.about["settings"])
 
     @property
@@ -181,7 +181,7 @@ class Run:
         return int(self.about["seed"])
 
     def changes(self, dataset: Dataset, recipe: Recipe | None = None, seed: int | None = None) -> list[str]:
-        """What of dataset, model, settings and seed is not as this run has it, each in words."""
+        """Return the differences of dataset, model, settings and seed from those of the run, as phrases."""
         changes = []
         if dataset.fingerprint != self.about["dataset"]["fingerprint"]:
             changes.append(
@@ -193,14 +193,14 @@ class Run:
         now = {"model": recipe.name, **recipe.settings()} if recipe else {}
         if seed is not None:
             now["seed"] = seed
-        # A setting that came with a later version than the run had its default there.
+        # A setting that is newer than the run has its default there.
         before = {"model": self.about["model"], "seed": self.seed, **self.recipe.settings()}
         return changes + [
             f"{key} {before.get(key)} is now {value}" for key, value in now.items() if before.get(key) != value
         ]
 
     def refuse_changes(self, dataset: Dataset, recipe: Recipe | None = None, seed: int | None = None) -> None:
-        """Refuse to go on with another dataset, model, setting or seed, and say which one changed."""
+        """Raise ``ConfigError`` if dataset, model, settings or seed differ from those of the run."""
         if changes := self.changes(dataset, recipe, seed):
             raise ConfigError(
                 f"{self.path} was trained otherwise: {'; '.join(changes)}; use what it began with, or start a new run."
@@ -218,16 +218,16 @@ class Run:
         return time.monotonic() - self._saved_at >= self.autosave
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Keep the state. ``last`` holds the best weights too, so the two files can never disagree for long."""
+        """Save the state. ``last`` has the best weights, too, from which ``best`` can be written again."""
         for records in (self._metrics, self._timings):
-            records.sync()  # what the checkpoint counts as done must be on the disk before it
+            records.sync()  # the epochs that the checkpoint counts must be on the disk before it
         Checkpoint(checkpoint.tensors, {**checkpoint.about, **self._identity}).save(self.path / LAST)
         self._save_best(checkpoint)
         self._saved_at = time.monotonic()
 
     @property
     def _identity(self) -> dict[str, Any]:
-        """What every file of weights in this folder is of."""
+        """The identity that every file of weights in this folder records."""
         about = self.about
         names = {name: about[name] for name in ("model", "settings", "seed")}
         return {**names, "dataset": about["dataset"]["fingerprint"]}
@@ -236,7 +236,7 @@ class Run:
         weights = checkpoint.part("best")
         epoch = _best_epoch(checkpoint.about)
         if not weights or (epoch == self._best_saved):
-            return  # the best of one epoch is always the same
+            return  # already saved
         about = {**self._identity, "epoch": epoch}
         Checkpoint({f"model.{name}": tensor for name, tensor in weights.items()}, about).save(self.path / BEST)
         self._best_saved = epoch
@@ -265,16 +265,16 @@ class Run:
     # -- read -------------------------------------------------------------------------------------------------------
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every finished epoch: ``{"epoch": 5, "loss": …, "recall@20": …}``."""
+        """Return a record for every finished epoch: ``{"epoch": 5, "loss": …, "recall@20": …}``."""
         return self._metrics.read(self._epochs).records
 
     def timings(self) -> list[dict[str, Any]]:
-        """What every finished epoch took: ``{"epoch": 5, "seconds": …, "validation_seconds": …, "peak_mb": …}``."""
+        """Return the cost of every epoch: ``{"epoch": 5, "seconds": …, "validation_seconds": …, "peak_mb": …}``."""
         return self._timings.read(self._epochs).records
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to train, and the best state is the one that training ended with."""
+        """Whether nothing is left to train, and the best weights are saved."""
         if not self.has_checkpoint:
             return False
         about, recipe = self._describe(LAST), self.recipe
@@ -287,18 +287,18 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Time spent in training and validation, over all sittings."""
+        """Seconds of training and validation, over all sessions."""
         return float(sum(line["seconds"] + line["validation_seconds"] for line in self.timings()))
 
     @property
     def seconds_per_epoch(self) -> float:
-        """Mean time of an epoch's training, validation not counted."""
+        """Mean seconds of an epoch's training, without validation."""
         timings = self.timings()
         return float(sum(line["seconds"] for line in timings)) / max(len(timings), 1)
 
     @property
     def peak_mb(self) -> float | None:
-        """The most resident memory of the process while it trained, in MB; None where that was not measured."""
+        """Peak resident memory of the process while it trained, in MB; None if it was not measured."""
         return max((line["peak_mb"] for line in self.timings() if "peak_mb" in line), default=None)
 
     def best(self) -> Checkpoint:
@@ -309,7 +309,7 @@ class Run:
             )
         best = self._load(BEST)
         if self.has_checkpoint and best.about["epoch"] != (epoch := _best_epoch(self._describe(LAST))):
-            # A kill came between the two files. The last one has the same weights, of a later best epoch.
+            # Training was killed between the two files. The last one has the weights of a later best epoch.
             weights = self._load(LAST).part("best")
             return Checkpoint({f"model.{name}": w for name, w in weights.items()}, {**best.about, "epoch": epoch})
         return best
@@ -336,12 +336,12 @@ class Run:
 
     @property
     def _epochs(self) -> int:
-        """How many epochs the last checkpoint counts as done."""
+        """Epochs that are complete in the last checkpoint."""
         return max(self._describe(LAST)["epoch"] - 1, 0) if self.has_checkpoint else 0
 
 
 def environment(device: str) -> dict[str, Any]:
-    """What may change the last bits of a result."""
+    """Return the versions and hardware that may change the last bits of a result."""
     packages = ("torch", "numpy", "scipy", "safetensors")
     return {
         "dgcf": __version__,
@@ -354,19 +354,19 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def _over(about: Mapping[str, Any], config: TrainConfig) -> bool:
-    """Whether a checkpoint of the training loop is its last."""
+    """Return whether a checkpoint of the training loop is its last."""
     stopping = EarlyStopping(config.patience, config.min_epochs)
     stopping.restore(about["stopping"])
     return stopping.over(about["epoch"], about["done"], config.epochs)
 
 
 def _best_epoch(about: Mapping[str, Any]) -> int:
-    """The best epoch of a checkpoint; without validation the last one counts as best."""
+    """Return the best epoch of a checkpoint; without validation, the last."""
     return int(about["stopping"]["best_epoch"] or about["epoch"] - 1)
 
 
 def order_of(dataset: Dataset, *, used: bool) -> dict[str, str | None]:
-    """The order of the pairs beside a fingerprint, where it decides what is drawn, and so has to be known."""
+    """Return the ``order`` entry of a dataset's description; empty if sampling does not use the order."""
     if not used:
         return {}
     require_order(dataset.train)

@@ -1,4 +1,4 @@
-"""Who watches the training: the loop tells an observer what happens, and never prints by itself."""
+"""Observers of a training: the loop reports to them and never prints."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dgcf.text import printable_line
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch, as it ended. ``validation`` is empty where the epoch was not evaluated.
+    """The result of one epoch. ``validation`` is empty if the epoch was not evaluated.
 
-    A model that is solved at once has one epoch, and no ``loss``.
+    A solved model has one epoch and no ``loss``.
     """
 
     epoch: int
@@ -33,7 +33,7 @@ class EpochReport:
         return self.pairs / self.seconds if self.seconds > 0 else 0.0
 
     def line(self) -> str:
-        """The epoch in one line of text."""
+        """Return the epoch as one line of text."""
         words = [f"epoch {self.epoch}/{self.epochs}"]
         words += [] if self.loss is None else [f"loss {self.loss:.4f}"]
         if self.metric in self.validation:
@@ -45,26 +45,26 @@ class EpochReport:
 
 
 class Observer:
-    """Hears everything and does nothing; subclasses override what they care for."""
+    """Ignores all events; subclasses override the methods that they need."""
 
     def note(self, text: str) -> None:
-        """Something that the person should know, in one sentence."""
+        """Receive a sentence for the user."""
 
     def epoch_began(self, epoch: int, epochs: int, batches: int, done: int) -> None:
-        """An epoch begins, or goes on after ``done`` of its ``batches``."""
+        """An epoch begins, or is resumed after ``done`` of its ``batches``."""
 
     def batch_done(self) -> None:
-        """One more batch of the epoch is done."""
+        """A batch of the epoch is done."""
 
     def epoch_ended(self, report: EpochReport) -> None:
         """An epoch ended, validation included."""
 
     def finished(self, reason: str) -> None:
-        """Training is over, for a reason given in words."""
+        """Training stopped; ``reason`` is a phrase."""
 
 
 class PlainLines(Observer):
-    """Plain lines for logs and pipes: notes, and each epoch that was evaluated."""
+    """Prints plain lines for logs and pipes: notes, and each epoch that was evaluated."""
 
     def __init__(self, stream: TextIO | None = None, *, every_epoch: bool = False) -> None:
         self.stream: TextIO | None = sys.stderr if stream is None else stream  # None where stderr is closed
@@ -72,7 +72,7 @@ class PlainLines(Observer):
 
     def _print(self, text: str) -> None:
         if self.stream is not None:
-            with contextlib.suppress(OSError):  # nobody reads it any more, which is no reason to stop training
+            with contextlib.suppress(OSError):  # a closed pipe must not stop training
                 print(printable_line(text), file=self.stream, flush=True)
 
     def note(self, text: str) -> None:
@@ -87,7 +87,7 @@ class PlainLines(Observer):
 
 
 class Several(Observer):
-    """Passes everything on to several observers."""
+    """Passes all events to several observers."""
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = observers

@@ -1,4 +1,4 @@
-"""The records of a run, one line an epoch: appended, chained by checks, cut back to a checkpoint."""
+"""The records of a run, one line per epoch: appended, chained by checksums, truncated to a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dgcf.files import atomic_file
 from dgcf.stored import Chain, InvalidFileError, chain_line, open_member, read_chain, read_member
 
 RECORD_BYTES = 2**28
-"""The largest record that is read: a million epochs."""
+"""The largest file that is read: a million epochs."""
 _ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space")
 
 
 class Records:
-    """A file with the numbers of every finished epoch; each line has the fields ``required``.
+    """A file with a line for every finished epoch; each line has the fields ``required``.
 
-    With ``checked=False`` lines without a check are read, too.
+    With ``checked=False`` lines without a checksum are read, too.
     """
 
     def __init__(self, path: Path, required: tuple[str, ...], *, checked: bool) -> None:
         self.path, self.required, self.checked = path, required, checked
-        self._check: str | None = None  # of the last line, once it is known
+        self._check: str | None = None  # of the last line, once it was read
 
     def append(self, record: Mapping[str, Any]) -> None:
         if self._check is None:
@@ -57,7 +57,7 @@ class Records:
         return chain
 
     def cut(self, epochs: int) -> None:
-        """Keep the first ``epochs`` lines alone, and make the file where there is none."""
+        """Keep only the first ``epochs`` lines; create the file if there is none."""
         chain = self.read(epochs)
         self._check = chain.check
         if self.path.exists() and len(chain.records) == epochs and self.path.stat().st_size == chain.end:
@@ -77,7 +77,7 @@ class Records:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append whole lines to a file. One that a full disk tears apart is cut off when the run is resumed."""
+    """Append whole lines to a file. A line that a full disk leaves incomplete is removed when the run is resumed."""
     try:
         with open_member(path, "ab") as file:
             file.write(text.encode())

@@ -1,7 +1,7 @@
-"""Watching runs with other programs: an observer each for TensorBoard and MLflow; the run folder is whole without them.
+"""Experiment tracking: observers that log a run to TensorBoard or MLflow, in addition to the run folder.
 
-Both are told the settings, each epoch's loss, validation metrics and throughput, and in the end what was measured on
-test. A run that goes on goes on there too: an epoch that was trained twice, because a kill lost it, is told once.
+They log the settings, each epoch's loss, validation metrics and throughput, and the test metrics at the end. A resumed
+run continues its record there; an epoch that was trained twice, because a kill lost it, is logged once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 EVENTS = "tensorboard"
 MLFLOW = "mlflow.json"
 EXPERIMENT = "dgcf"
-# Training calls nobody else, and a server that is away is not asked for minutes.
+# No telemetry, and no minutes of retries if a server does not answer.
 UNLESS_SET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 
 
 class Tracker(Observer, ABC):
-    """Tells another program how a run goes. Nothing is opened before it begins; ``note`` hears what goes wrong."""
+    """Logs a run to another program, from its first epoch on; ``note`` receives problems."""
 
     def __init__(self, run: Run, note: Callable[[str], None] = lambda text: None) -> None:
         self.run, self._note = run, note
@@ -48,50 +48,48 @@ class Tracker(Observer, ABC):
     def epoch_ended(self, report: EpochReport) -> None:
         speed = {"seconds": report.seconds, "pairs_per_second": report.pairs_per_second}
         loss = {} if report.loss is None else {"loss": report.loss}
-        self._tell(report.epoch, {**loss, **_under("validation", report.validation), **speed})
+        self._log(report.epoch, {**loss, **_prefixed("validation", report.validation), **speed})
 
     def measured(self, split: str, metrics: Mapping[str, float], epoch: int) -> None:
-        """Tell what the best epoch reached on a split, unless that was told before."""
+        """Log the metrics of the best epoch on a split, unless they are logged already."""
         self._begin(len(self.run.metrics()) + 1)
-        found = _under(split, metrics)
-        if not self._knows(next(iter(found), "")):
-            self._tell(epoch, found)
+        values = _prefixed(split, metrics)
+        if not self._has(next(iter(values), "")):
+            self._log(epoch, values)
 
     def close(self) -> None:
-        """Everything told is kept; the run may go on another time."""
+        """Close the record; the run may be resumed later."""
 
     def _begin(self, epoch: int) -> None:
-        """Open the record; what it lacks of the epochs before this one is told from the run folder."""
+        """Open the record, and log earlier epochs that it lacks from the run folder."""
         if self._open:
             return
         self._open = True
-        if self._start(epoch):  # whether it may lack any
+        if self._start(epoch):
             for line in self.run.metrics()[: epoch - 1]:
                 values = {name: value for name, value in line.items() if name not in ("epoch", "loss")}
                 loss = {"loss": line["loss"]} if "loss" in line else {}
-                self._tell(line["epoch"], {**loss, **_under("validation", values)})
-
-    # What each program has its own way for:
+                self._log(line["epoch"], {**loss, **_prefixed("validation", values)})
 
     @abstractmethod
     def _start(self, epoch: int) -> bool:
-        """Open the record to go on at ``epoch``; whether it may lack earlier ones."""
+        """Open the record at ``epoch``; return whether it may lack earlier ones."""
 
     @abstractmethod
-    def _tell(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Add the values of an epoch to the record."""
+    def _log(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Log the values of an epoch."""
 
     @abstractmethod
-    def _knows(self, name: str) -> bool:
-        """Whether a value of that name was told in an earlier sitting."""
+    def _has(self, name: str) -> bool:
+        """Return whether a value of that name was logged in an earlier session."""
 
 
-def _under(part: str, metrics: Mapping[str, float]) -> dict[str, float]:
+def _prefixed(part: str, metrics: Mapping[str, float]) -> dict[str, float]:
     return {f"{part}/{name}": value for name, value in metrics.items()}
 
 
 class TensorBoard(Tracker):
-    """Event files in the run folder: ``tensorboard --logdir runs`` shows all runs side by side."""
+    """Event files in the run folder: ``tensorboard --logdir runs`` shows all runs."""
 
     def __init__(self, run: Run, note: Callable[[str], None] = lambda text: None) -> None:
         super().__init__(run, note)
@@ -107,14 +105,14 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         new = not any(self.folder.glob("events.*"))
-        # Readers leave out what earlier files say of this epoch and later ones.
+        # Readers ignore entries of earlier files for this epoch and later ones.
         with _quiet():
             self.writer = SummaryWriter(str(self.folder), purge_step=None if new else epoch)
         if new:
-            self._tell_settings(self.writer)
+            self._log_settings(self.writer)
         return new
 
-    def _tell_settings(self, writer: Any) -> None:
+    def _log_settings(self, writer: Any) -> None:
         from torch.utils.tensorboard.summary import hparams
 
         settings = {
@@ -126,19 +124,19 @@ class TensorBoard(Tracker):
         for summary in hparams(settings, shown)[:2]:  # type: ignore[no-untyped-call]
             writer.file_writer.add_summary(summary)
 
-    def _tell(self, epoch: int, values: Mapping[str, float]) -> None:
+    def _log(self, epoch: int, values: Mapping[str, float]) -> None:
         assert self.writer is not None
         for name, value in values.items():
             self.writer.add_scalar(name, value, epoch)
         self.writer.flush()  # before the checkpoint that counts this epoch as done: a kill must not lose it
 
-    def _knows(self, name: str) -> bool:
+    def _has(self, name: str) -> bool:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         assert self.writer is not None
-        found = EventAccumulator(str(self.folder))
-        found.Reload()
-        return name in found.Tags()["scalars"]
+        events = EventAccumulator(str(self.folder))
+        events.Reload()
+        return name in events.Tags()["scalars"]
 
     def close(self) -> None:
         if self.writer is not None:
@@ -146,9 +144,9 @@ class TensorBoard(Tracker):
 
 
 class MLflow(Tracker):
-    """A run of the experiment ``dgcf`` where MLFLOW_TRACKING_URI says, or else in ``mlflow.db`` beside the run folders.
+    """A run of the experiment ``dgcf`` at MLFLOW_TRACKING_URI, by default in ``mlflow.db`` beside the run folders.
 
-    ``mlflow.json`` in the run folder says which one it is, so that it can be gone on with.
+    ``mlflow.json`` in the run folder has its id, so that it can be resumed.
     """
 
     def __init__(self, run: Run, note: Callable[[str], None] = lambda text: None) -> None:
@@ -160,24 +158,24 @@ class MLflow(Tracker):
         self.uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.path.resolve().parent / 'mlflow.db'}"
         self.client: MlflowClient | None = None
         self.id = ""
-        self._told: dict[str, int] = {}
+        self._last_epochs: dict[str, int] = {}
 
     def _start(self, epoch: int) -> bool:
         from mlflow import MlflowClient
 
         with _quiet(), _explained(self.uri):
             client = MlflowClient(tracking_uri=self.uri)
-            found = self._found(client)
-            self.id = found or self._created(client)
-            if found:
-                client.update_run(found, status="RUNNING")
+            existing = self._existing(client)
+            self.id = existing or self._create(client)
+            if existing:
+                client.update_run(existing, status="RUNNING")
         self.client = client
         with atomic_file(self.run.path / MLFLOW) as beside:
             beside.write_text(json.dumps({"uri": self.uri, "run_id": self.id}) + "\n")
-        return True  # a server may have been away for a while
+        return True  # the server may have been unreachable for a while
 
-    def _found(self, client: MlflowClient) -> str | None:
-        """The run that was begun there before, if it still exists."""
+    def _existing(self, client: MlflowClient) -> str | None:
+        """Return the id of the run that was created earlier, if it still exists."""
         from mlflow.exceptions import MlflowException
 
         with contextlib.suppress(OSError, ValueError, KeyError, MlflowException):
@@ -186,42 +184,44 @@ class MLflow(Tracker):
                 return str(client.get_run(about["run_id"]).info.run_id)
         return None
 
-    def _created(self, client: MlflowClient) -> str:
+    def _create(self, client: MlflowClient) -> str:
         from mlflow.entities import Param
 
         experiment = client.get_experiment_by_name(EXPERIMENT)
-        where = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
-        made = client.create_run(where, run_name=self.run.path.name, tags={"dgcf.run": str(self.run.path.resolve())})
+        experiment_id = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+        new = client.create_run(
+            experiment_id, run_name=self.run.path.name, tags={"dgcf.run": str(self.run.path.resolve())}
+        )
         params = [Param(name, str(value)) for name, value in _identity(self.run).items()]
-        client.log_batch(made.info.run_id, params=params)
-        return str(made.info.run_id)
+        client.log_batch(new.info.run_id, params=params)
+        return str(new.info.run_id)
 
-    def _tell(self, epoch: int, values: Mapping[str, float]) -> None:
+    def _log(self, epoch: int, values: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
         if self.client is None:
             return
         now = int(time.time() * 1000)
         try:
-            new = {_spelled(name): value for name, value in values.items() if epoch > self._last(name)}
+            new = {_mlflow_name(name): value for name, value in values.items() if epoch > self._last(name)}
             if new:
                 metrics = [Metric(name, value, now, epoch) for name, value in new.items()]
                 with _quiet(), _explained(self.uri):
                     self.client.log_batch(self.id, metrics=metrics)
-        except DataError as problem:  # no reason to lose a night's training
+        except DataError as problem:  # must not stop training
             self.client = None
-            self._note(f"{problem} The rest of this sitting is not tracked; --resume with --track tells it later.")
+            self._note(f"{problem} The rest of this session is not tracked; --resume with --track logs it later.")
 
     def _last(self, name: str) -> int:
-        """The last epoch of which this was told before this sitting."""
-        if name not in self._told:
+        """Return the last epoch for which this was logged before this session."""
+        if name not in self._last_epochs:
             assert self.client is not None
             with _quiet(), _explained(self.uri):
-                history = self.client.get_metric_history(self.id, _spelled(name))
-            self._told[name] = max((metric.step for metric in history), default=0)
-        return self._told[name]
+                history = self.client.get_metric_history(self.id, _mlflow_name(name))
+            self._last_epochs[name] = max((metric.step for metric in history), default=0)
+        return self._last_epochs[name]
 
-    def _knows(self, name: str) -> bool:
+    def _has(self, name: str) -> bool:
         return self.client is None or self._last(name) > 0
 
     def finished(self, reason: str) -> None:
@@ -239,13 +239,13 @@ class MLflow(Tracker):
             self._note(str(problem))
 
 
-def _spelled(name: str) -> str:
-    """A metric's name as MLflow allows it: it has no @."""
+def _mlflow_name(name: str) -> str:
+    """Return a metric's name as MLflow allows it, without @."""
     return name.replace("@", "_at_")
 
 
 def _identity(run: Run) -> dict[str, Any]:
-    """What the run is of: model, dataset, seed and every setting."""
+    """Return the model, dataset, seed and settings of a run."""
     about = run.about
     names = {"model": about["model"], "preset": about["preset"], "dataset": about["dataset"]["name"], "seed": run.seed}
     return {**names, **about["settings"]}
@@ -256,18 +256,18 @@ TRACKERS: Mapping[str, type[Tracker]] = {"tensorboard": TensorBoard, "mlflow": M
 
 @contextlib.contextmanager
 def tracked(names: Sequence[str], run: Run, note: Callable[[str], None] = lambda text: None) -> Iterator[list[Tracker]]:
-    """The trackers of those names, each once, for a run that is about to be trained; ``note`` hears of lost ones."""
+    """Yield a tracker for each distinct name, for a run that is about to be trained; ``note`` receives problems."""
     refuse_unknown_trackers(names)
-    found = [TRACKERS[name](run, note) for name in dict.fromkeys(names)]
+    trackers = [TRACKERS[name](run, note) for name in dict.fromkeys(names)]
     try:
-        yield found
+        yield trackers
     finally:
-        for tracker in found:
+        for tracker in trackers:
             tracker.close()
 
 
 def refuse_unknown_trackers(names: Sequence[str]) -> None:
-    """Stop at the first name that is no tracker's."""
+    """Raise ``ConfigError`` for the first name that is not a tracker."""
     for name in names:
         if name not in TRACKERS:
             hint = did_you_mean(name, TRACKERS) or f"; there are {' and '.join(TRACKERS)}."
@@ -284,7 +284,7 @@ def _needed(extra: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Those programs speak of themselves; the person at the keyboard asked about the training."""
+    """Silence the log messages and warnings of those programs."""
     before = {name: logging.getLogger(name).level for name in ("mlflow", "alembic", "tensorboard")}
     for name in before:
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -299,7 +299,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _explained(uri: str) -> Iterator[None]:
-    """One sentence for a server that does not answer or a store that cannot be written."""
+    """Raise ``DataError`` for a server that does not answer or a store that cannot be written."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError  # older versions of MLflow let it through
 
@@ -308,5 +308,5 @@ def _explained(uri: str) -> Iterator[None]:
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as problem:
         reason = shorten(str(problem), 160, placeholder=" …").rstrip(".")
         raise DataError(
-            f"cannot track in {uri}: {reason}; mend it or set MLFLOW_TRACKING_URI, or go on without --track."
+            f"cannot track in {uri}: {reason}; repair it or set MLFLOW_TRACKING_URI, or continue without --track."
         ) from problem

@@ -1,4 +1,4 @@
-"""Sparse products on each kind of device: the only place that knows how ``M x``, ``M[rows]`` and ``Mᵀ`` are made."""
+"""Sparse products, row slices and transposes in torch and SciPy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CSR(NamedTuple):
 
 
 def product(M: CSR, x: Tensor) -> Tensor:
-    """``M x``, (rows, dim).
+    """Return ``M x``, (rows, dim).
 
     ``embedding_bag`` is a CSR product whose inner loop is vectorised over the width; it sums in float32 for bfloat16.
     """
@@ -32,14 +32,14 @@ def product(M: CSR, x: Tensor) -> Tensor:
 
 
 def take_rows(M: CSR, rows: Tensor) -> CSR:
-    """``M[rows]``, in order and with repeats, at the cost of the entries that these rows hold."""
+    """Return ``M[rows]``, in order and with repeats, in time linear in its entries."""
     if M.offsets.device.type == "cpu":
         return _from_scipy(_to_scipy(M)[rows.numpy()], M)
     return take_rows_by_gathering(M, rows)
 
 
 def take_rows_by_gathering(M: CSR, rows: Tensor) -> CSR:
-    """``M[rows]`` in torch operations alone: for devices that SciPy cannot reach."""
+    """Return ``M[rows]`` in torch operations, for devices that SciPy cannot use."""
     starts = M.offsets[rows]
     lengths = (M.offsets[rows + 1] - starts).long()
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
@@ -49,7 +49,7 @@ def take_rows_by_gathering(M: CSR, rows: Tensor) -> CSR:
 
 
 def transpose(M: CSR) -> CSR:
-    """``Mᵀ``, on the CPU in time linear in its entries."""
+    """Return ``Mᵀ``, on the CPU in time linear in its entries."""
     if M.offsets.device.type == "cpu":
         by_column = _to_scipy(M).tocsc()
         parts = (by_column.data, by_column.indices, by_column.indptr)
@@ -58,7 +58,7 @@ def transpose(M: CSR) -> CSR:
 
 
 def transpose_by_sorting(M: CSR) -> CSR:
-    """``Mᵀ`` in torch operations alone."""
+    """Return ``Mᵀ`` in torch operations."""
     n_rows = len(M.offsets) - 1
     order = torch.argsort(M.indices, stable=True)
     counts = torch.bincount(M.indices, minlength=M.n_cols)
@@ -68,7 +68,7 @@ def transpose_by_sorting(M: CSR) -> CSR:
 
 
 def bits(values: Tensor) -> NDArray[Any]:
-    """The integer bits of CPU values, sharing their memory: NumPy and SciPy know no bfloat16."""
+    """Return the integer bits of CPU values, sharing their memory: NumPy and SciPy have no bfloat16."""
     as_integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
     return np.asarray(values.view(as_integers).numpy())
 

@@ -1,4 +1,4 @@
-"""A few long jobs at once on the CPU: for work that meets less often than torch's threads do, after every operation."""
+"""Parallel jobs on the CPU that synchronise once per job, where torch's threads synchronise after every operation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _available: ContextVar[int] = ContextVar("available")
 
 
 def available() -> int:
-    """How many threads torch may use here, those that ``undivided`` sets aside included."""
+    """Return how many threads torch may use, including those that ``undivided`` sets aside."""
     return _available.get(torch.get_num_threads())
 
 
 @contextmanager
 def undivided() -> Iterator[None]:
-    """Let this thread's operations run in it alone: dividing a small one costs more than it saves."""
+    """Run the operations of this thread undivided: dividing a small one costs more than it saves."""
     threads = available()
     kept = _available.set(threads)
     torch.set_num_threads(1)
@@ -36,19 +36,19 @@ def undivided() -> Iterator[None]:
 
 
 class Begun:
-    """Jobs that other threads may have begun; ``join`` does what is left of them here, and waits for the rest.
+    """Jobs that other threads may have begun; ``join`` runs the remaining ones and waits for the rest.
 
-    The jobs share torch's threads: with as many jobs as threads, no operation is divided any further. A thread that
-    is late (on a busy machine, it may not be woken for a while) finds its job done by another one.
+    The jobs share torch's threads: with as many jobs as threads, no operation is divided further. If a thread wakes
+    late, as it may on a busy machine, another one does its job.
     """
 
     def __init__(self, jobs: Sequence[Job], helpers: int) -> None:
-        self._left = iter(jobs)  # whoever asks next gets the next one
+        self._left = iter(jobs)  # shared by all threads
         self._share = max(1, available() // max(1, len(jobs)))
         self._helpers = [_pool(os.getpid()).submit(self._work) for _ in range(helpers)]
 
     def join(self) -> None:
-        """Help, wait until all is done, and raise what a job has raised."""
+        """Help, wait until all jobs are done, and raise the exception of a job."""
         before = torch.get_num_threads()
         try:
             self._work()
@@ -59,8 +59,8 @@ class Begun:
             helper.result()
 
     def _work(self) -> None:
-        torch.set_num_threads(self._share)  # which holds for the thread that says it
-        with torch.no_grad():  # which does, too: the jobs are parts of one differentiable operation
+        torch.set_num_threads(self._share)  # for the current thread only
+        with torch.no_grad():  # also per thread: the jobs are parts of one differentiable operation
             for job in self._left:
                 job()
 
@@ -68,17 +68,17 @@ class Begun:
 def together(jobs: Sequence[Job]) -> None:
     """Run all jobs, as many at a time as there are threads, and wait for them.
 
-    Waking a thread costs about 40 µs, dividing one operation as much: so jobs want to be longer than that.
+    Waking a thread costs about 40 µs, as much as dividing one operation, so jobs should take longer than that.
     """
     Begun(jobs, min(len(jobs), available()) - 1).join()
 
 
 def ahead(jobs: Sequence[Job]) -> Begun:
-    """Let the other threads begin with jobs whose results are needed later: ``join`` them then."""
+    """Start jobs on the other threads; call ``join`` when their results are needed."""
     return Begun(jobs, min(len(jobs), available() - 1))
 
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of one process: a forked one has its parent's pool, but none of the threads."""
+    """Return the threads of one process: a forked process inherits the pool, but none of its threads."""
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="dgcf")

@@ -56,14 +56,14 @@ def _finish(
     """Write one row; in the adjoint also the gate's gradient, and add the readout's gradient of this layer."""
     columns = tl.arange(0, BLOCK_D)
     mask = columns < D
-    here = row.to(tl.int64) * D + columns
+    at = row.to(tl.int64) * D + columns
     total = total * rescale
     if ADJOINT_GATE:
-        tl.store(dot + row, tl.sum(total * tl.load(inner + here, mask=mask, other=0.0).to(tl.float32), axis=0))
+        tl.store(dot + row, tl.sum(total * tl.load(inner + at, mask=mask, other=0.0).to(tl.float32), axis=0))
         total = total * tl.load(alpha + row)
     if BASE:
-        total += tl.load(base + here, mask=columns < D * tl.load(flags + row), other=0.0)
-    tl.store(out + here, total.to(out.dtype.element_ty), mask=mask)
+        total += tl.load(base + at, mask=columns < D * tl.load(flags + row), other=0.0)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -131,11 +131,11 @@ def readout_kernel(
     lane = tl.program_id(1).to(tl.int64)
     columns = tl.arange(0, BLOCK_D)
     mask = columns < D
-    here = (lane * N + tl.load(nodes + lane * nodes_lane + place)) * D + columns
-    ego = tl.load(x + here, mask=mask, other=0.0)
+    at = (lane * N + tl.load(nodes + lane * nodes_lane + place)) * D + columns
+    ego = tl.load(x + at, mask=mask, other=0.0)
     total = ego * EGO
     for layer in range(first, last):
-        total += tl.load(layers + layer * layer_step + here, mask=mask, other=0.0).to(tl.float32)
+        total += tl.load(layers + layer * layer_step + at, mask=mask, other=0.0).to(tl.float32)
     tl.store(out + (lane * R + place) * D + columns, total * scale, mask=mask)
     tl.store(norms + lane * R + place, tl.sum(ego * ego, axis=0))
 
@@ -156,15 +156,15 @@ def collect_kernel(
         columns = tl.arange(0, BLOCK_D)
         mask = columns < D
         total = tl.zeros((BLOCK_D,), dtype=tl.float32)
-        here = place
+        position = place
         same = node
         while same == node:
-            source = lane * R + tl.load(order + here)
+            source = lane * R + tl.load(order + position)
             total += tl.load(grad + source * D + columns, mask=mask, other=0.0)
-            here += 1
-            same = tl.load(ranked + here, mask=here < R, other=-1)
+            position += 1
+            same = tl.load(ranked + position, mask=position < R, other=-1)
         total = total * scale
         at = (lane * N + node) * D + columns
         tl.store(straight + at, total, mask=mask)
-        kept = decay * (here - place).to(tl.float32) * tl.load(x + at, mask=mask, other=0.0)
+        kept = decay * (position - place).to(tl.float32) * tl.load(x + at, mask=mask, other=0.0)
         tl.store(bottom + at, total * EGO + kept, mask=mask)
