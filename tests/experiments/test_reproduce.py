@@ -21,8 +21,7 @@ from dgcf.data import load
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.experiments.reproduce import IDS
 from dgcf.experiments.reproduce.__main__ import main
-from dgcf.experiments.reproduce.cells.comparison import paired
-from dgcf.experiments.reproduce.cells.computed import TIMED_EPOCHS
+from dgcf.experiments.reproduce.cells.computed import TIMED_EPOCHS, paired
 from dgcf.experiments.reproduce.datasets import Source, carve_validation, load_dataset, resplit, restore_order
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.results import Store

@@ -1,13 +1,12 @@
-"""The paper, reproduced: recipes become cells, cells become lines of ``results``, and these become tables and figures.
+"""Reproduce the paper: recipes define cells, results record them, and the report shows tables and figures.
 
 Everything up to the results runs with NumPy, SciPy, torch and safetensors alone (``python3 -m
-dgcf.experiments.reproduce``), so that a bare GPU machine can train; drawing needs matplotlib.
+dgcf.experiments.reproduce``), so that a bare GPU machine can train. The figures need matplotlib.
 """
 
 from __future__ import annotations
 
-# First what decides settings, then the order of the paper, which is also the order of work; `all` is every one of them,
-# and whatever else lies among the recipes.
+# The order of work: tuning decides settings, then as in the paper. `all` also runs any other recipe.
 IDS = (
     "tuning",
     *("table1", "table2", "table3", "table4"),

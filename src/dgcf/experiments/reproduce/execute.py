@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dgcf.data.dataset import Dataset
-from dgcf.experiments.reproduce.cells.base import Cell, Line, Measures
+from dgcf.experiments.reproduce.cells.base import Cell, Line
 from dgcf.experiments.reproduce.datasets import load_dataset
 from dgcf.experiments.reproduce.machine import hardware
 from dgcf.experiments.reproduce.results import Store
@@ -15,19 +15,22 @@ from dgcf.version import __version__
 
 
 class Executor:
-    """Computes cells on a device; ``store`` keeps the values of single users."""
+    """Computes cells on a device; ``store`` keeps the values of single users.
+
+    ``measures`` are the names of those that any experiment needs of a training, by its fingerprint.
+    """
 
     def __init__(self, store: Store, prepared: Path | None, device: str) -> None:
         self.store, self.prepared, self.device = store, prepared, device
+        self.measures: Mapping[str, Sequence[str]] = {}
         self._dataset: tuple[str, Dataset] | None = None
 
-    def lines(self, cells: Sequence[Cell], measures: Measures) -> Iterator[tuple[Cell, Line]]:
+    def lines(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Line]]:
         """Compute the cells of one group, and yield each with its line as soon as it is finished.
 
-        ``measures`` names those that any experiment needs of a training. A comparison is left out if the values that it
-        compares are not stored.
+        A comparison is left out if the values that it compares are not stored.
         """
-        for cell, result in cells[0].execute(cells, self, measures):
+        for cell, result in cells[0].execute(cells, self):
             yield cell, self.line(cell, result)
 
     def dataset(self, cell: Cell) -> Dataset:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -16,16 +16,80 @@ from typing import Any
 from dgcf.config import read_toml
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.experiments.reproduce import IDS
-from dgcf.experiments.reproduce.cells import Cell, Trained, Trial
+from dgcf.experiments.reproduce.cells import KINDS, Cell, Trained, Trial
 from dgcf.experiments.reproduce.cells.training import DECIDED
 from dgcf.experiments.reproduce.datasets import Source, find_source, read_sources
-from dgcf.experiments.reproduce.grids import Grid, read_grid
-from dgcf.experiments.reproduce.schema import GRIDS, WORD, WORDS, check_entries, errors_name_file
+from dgcf.experiments.reproduce.measures import MEASURES
+from dgcf.experiments.reproduce.schema import (
+    COUNT,
+    GRIDS,
+    LISTS,
+    TABLE,
+    TABLES,
+    WORD,
+    WORDS,
+    check_entries,
+    errors_name_file,
+)
 from dgcf.train import Recipe, resolve
 from dgcf.train.presets import PRESETS
 
+GRID_ENTRIES = {
+    "data": WORDS,
+    "kind": WORD,
+    "models": WORDS,
+    "settings": WORDS,
+    "seeds": COUNT,
+    "measures": WORDS,
+    "set": TABLE,
+    "sweep": LISTS,
+    "decides": WORD,
+    "candidates": TABLES,
+}
+"""The entries of a grid."""
 OTHER_FILES = ("data", "paper")
 """Files beside the recipes that are no experiments."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Part of a recipe: the product of its lists. ``set`` holds for all its cells, ``sweep`` has a list for a name.
+
+    A grid of trials has ``candidates``, each laid over a preset; ``decides`` says what the best of them is used for.
+    """
+
+    data: Sequence[str]
+    kind: str = "trained"
+    models: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    seeds: int | None = None
+    measures: Sequence[str] = ()
+    set: Mapping[str, Any] = field(default_factory=dict)
+    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    decides: str = ""
+    candidates: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def cell_type(self) -> type[Cell]:
+        return KINDS[self.kind]
+
+
+def read_grid(table: Mapping[str, Any], path: Path) -> Grid:
+    """Return a grid of the recipe at ``path``; check what can be checked without its datasets."""
+    where = f"a grid of {path}"
+    check_entries(table, GRID_ENTRIES, where)
+    if "data" not in table:
+        raise ConfigError(f"{where} names no data; give it a list, such as data = ['ml-1m'].")
+    grid = Grid(**table)
+    for noun, names, known in (("kind", [grid.kind], KINDS), ("measure", grid.measures, MEASURES)):
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}."
+                raise ConfigError(f"{where} has the {noun} {name!r}{hint}")
+    if grid.cell_type.needs_model and not (grid.models and grid.settings):
+        raise ConfigError(f"{where} names no models or no settings; the kind {grid.kind} needs both.")
+    grid.cell_type.check_grid(grid, path)
+    return grid
 
 
 @dataclass(frozen=True)

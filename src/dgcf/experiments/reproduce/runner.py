@@ -144,6 +144,7 @@ class _CellQueue:
         """Find what the recipes in their present state leave to compute."""
         cells = [cell for cell in self.selection.cells(self.recipes) if not cell.blocked]
         self.index = self.store.index(self.recipes.experiments)
+        self.executor.measures = self.recipes.measures
         missing = [cell for cell in cells if self.index.find(cell) is None]
         self.left = {_name(cell): cell for cell in missing if _name(cell) not in self.given_up}
         recorded = len(cells) - len(missing)
@@ -189,7 +190,7 @@ class _CellQueue:
         """Compute claimed cells and record them."""
         began = time.monotonic()
         try:
-            for cell, line in self.executor.lines(job, self.recipes.measures):
+            for cell, line in self.executor.lines(job):
                 self._finish(cell, line)
             self._give_up(job, "what it compares is not trained, or the values of its users are not here")
         except TRAINING_FAILED as problem:

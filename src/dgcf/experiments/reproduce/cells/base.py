@@ -19,12 +19,10 @@ from dgcf.train import Recipe, resolve
 
 if TYPE_CHECKING:
     from dgcf.experiments.reproduce.execute import Executor
-    from dgcf.experiments.reproduce.grids import Grid
+    from dgcf.experiments.reproduce.recipe import Grid
     from dgcf.experiments.reproduce.results import Index
 
 Line = dict[str, Any]
-Measures = Mapping[str, Sequence[str]]
-"""The names of measures by the fingerprint of a training."""
 # Part of the fingerprint of every cell: a change of it invalidates all recorded results.
 PROTOCOL = "best validated epoch; all items ranked; users with train and test items; masks train and train+validation"
 
@@ -36,7 +34,6 @@ class Stage(IntEnum):
     TRAIN = 1
     COMPUTE = 2
     COMPARE = 3
-    """Needs the results of all stages before."""
 
 
 class CellLine(TypedDict):
@@ -69,10 +66,9 @@ class Cell(ABC):
     """Whether its grids name models and settings."""
     has_recipe: ClassVar[bool] = False
     needs_dataset: ClassVar[bool] = True
+    kind_in_key: ClassVar[bool] = True
     averaged: ClassVar[bool] = False
-    """Whether a table shows means over the seeds."""
-    columns: ClassVar[tuple[str, ...]] = ("computed",)
-    """The columns of ``values``."""
+    """Whether a table shows means of test metrics over the seeds, or what was computed."""
 
     experiment: str
     source: Source
@@ -88,15 +84,10 @@ class Cell(ABC):
 
     @cached_property
     def key(self) -> str:
-        words = [self.source.name, self.key_word, self.model, self.settings]
+        words = [self.source.name, self.kind if self.kind_in_key else "", self.model, self.settings]
         words += [f"{name}={value}" for name, value in self.varied.items()]
         words += [] if self.seed is None else [f"seed={self.seed}"]
         return ":".join(filter(None, words))
-
-    @property
-    def key_word(self) -> str:
-        """The kind as the key shows it."""
-        return self.kind
 
     @property
     def key_without_seed(self) -> str:
@@ -124,7 +115,7 @@ class Cell(ABC):
             "seed": self.seed,
             "protocol": PROTOCOL,
         }
-        return _digest(json.dumps(identity | self.model_identity(), sort_keys=True))
+        return digest(json.dumps(identity | self.model_identity(), sort_keys=True))
 
     def model_identity(self) -> dict[str, Any]:
         """Return the part of the fingerprint that names the model and its settings.
@@ -184,7 +175,7 @@ class Cell(ABC):
 
     @classmethod
     @abstractmethod
-    def execute(cls, cells: Sequence[Any], executor: Executor, measures: Measures) -> Iterator[tuple[Cell, Line]]:
+    def execute(cls, cells: Sequence[Any], executor: Executor) -> Iterator[tuple[Cell, Line]]:
         """Compute cells of one group, and yield each with its result as soon as it is finished."""
 
     def reuse(self, index: Index) -> tuple[str, Line] | None:
@@ -195,17 +186,10 @@ class Cell(ABC):
         """Return the result to record if training failed; None if the cell is to stay missing."""
         return None
 
-    # -- what is shown ----------------------------------------------------------------------------------------------
-
     @classmethod
     def summary(cls, line: Line) -> str:
-        """Return the result of a line in a few words."""
+        """Return the result of a line in a few words, for progress messages."""
         return ""
-
-    @classmethod
-    @abstractmethod
-    def values(cls, lines: Sequence[Line]) -> list[str | list[float]]:
-        """Return for each column its text, or the numbers of which the mean is shown."""
 
 
 @cache
@@ -213,10 +197,5 @@ def _defaults(model: str) -> Mapping[str, Any]:
     return resolve(model, preset="plain").settings()
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def digest_of_group(parts: tuple[str, str, str]) -> str:
-    """Return the name of a group of trainings that differ only by their seed."""
-    return _digest(json.dumps(parts))

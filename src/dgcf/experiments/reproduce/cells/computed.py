@@ -1,22 +1,26 @@
-"""Cells that are computed without training: counts of datasets and edges, walks, and seconds per epoch."""
+"""Cells that are computed without training: counts, walks, seconds per epoch, and paired tests of recorded results."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.dataset import Dataset
 from dgcf.data.statistics import statistics as count
-from dgcf.errors import ConfigError
-from dgcf.experiments.reproduce.cells.base import Cell, CellLine, Line, Measures
-from dgcf.experiments.reproduce.measures import Curve
+from dgcf.errors import ArtifactError, ConfigError
+from dgcf.evaluate.bootstrap import bootstrap_intervals
+from dgcf.evaluate.significance import effect_size, sign_flip_test, t_test, users_and_seeds_test
+from dgcf.experiments.reproduce.cells.base import Cell, CellLine, Line, Stage
+from dgcf.experiments.reproduce.cells.training import Trained
+from dgcf.experiments.reproduce.measures import METRICS, Curve
 from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.theory.oscillation import PAPER_CLAIMS, WalkReport, oscillation
 from dgcf.models import GraphModel
@@ -25,10 +29,12 @@ from dgcf.train.trainer import Trainer
 
 if TYPE_CHECKING:
     from dgcf.experiments.reproduce.execute import Executor
-    from dgcf.experiments.reproduce.grids import Grid
+    from dgcf.experiments.reproduce.recipe import Grid
 
 TIMED_EPOCHS = 6
 STEPS = 40
+REFERENCE = "dgcf"
+"""The model that every other one is compared with."""
 COUNTS = ("users", "items", "density", "train", "validation", "test", "duplicates", "leaks", "popularity")
 
 
@@ -38,25 +44,13 @@ class ComputedLine(CellLine):
     computed: dict[str, Any]
 
 
-class ComputedCell(Cell):
-    """A cell that is computed and not trained."""
+class DatasetCell(Cell):
+    """A cell that is computed from its dataset."""
 
     line_type = ComputedLine
 
     @classmethod
-    def values(cls, lines: Sequence[Line]) -> list[str | list[float]]:
-        """Return the computed numbers and words in one text."""
-        computed = lines[-1]["computed"].items() if lines else ()
-        return [", ".join(f"{name} {value}" for name, value in computed if not isinstance(value, dict | list))]
-
-
-class DatasetCell(ComputedCell):
-    """A cell that is computed from its dataset."""
-
-    @classmethod
-    def execute(
-        cls, cells: Sequence[DatasetCell], executor: Executor, measures: Measures
-    ) -> Iterator[tuple[Cell, Line]]:
+    def execute(cls, cells: Sequence[DatasetCell], executor: Executor) -> Iterator[tuple[Cell, Line]]:
         for cell in cells:
             dataset = executor.dataset(cell)
             began = time.perf_counter()
@@ -136,6 +130,57 @@ class Epochs(DatasetCell):
         return {"seconds_per_epoch": statistics.median(timed), "epochs_timed": len(timed)}
 
 
+@dataclass(frozen=True)
+class Comparison(Cell):
+    """A paired test of a model against the reference over the same users, seeds averaged, train items masked.
+
+    ``compared`` holds the fingerprints of the trainings of the reference and of the model, one for each seed.
+    """
+
+    kind = "comparison"
+    stage = Stage.COMPARE
+    line_type = ComputedLine
+    needs_model = True
+    needs_dataset = False
+
+    compared: tuple[tuple[str, ...], ...] = ()
+
+    def linked(self, cells: Sequence[Cell]) -> Self:
+        trained = [
+            cell
+            for cell in cells
+            if isinstance(cell, Trained) and (cell.source, cell.settings) == (self.source, self.settings)
+        ]
+        sides = ([cell.fingerprint for cell in trained if cell.model == model] for model in (REFERENCE, self.model))
+        return replace(self, compared=tuple(map(tuple, sides)))
+
+    def model_identity(self) -> dict[str, Any]:
+        return {**super().model_identity(), "compared": self.compared}
+
+    @classmethod
+    def execute(cls, cells: Sequence[Comparison], executor: Executor) -> Iterator[tuple[Cell, Line]]:
+        """Yield the comparisons for which the values of all users are stored."""
+        for cell in cells:
+            values = [[executor.store.users(fingerprint) for fingerprint in side] for side in cell.compared]
+            sides = [[users for users in side if users is not None] for side in values]
+            if all(sides) and all(users is not None for side in values for users in side):
+                yield cell, {"computed": cell.compare(sides, executor.store.folder), "seconds": 0.0}
+
+    def compare(self, sides: Sequence[Sequence[Mapping[str, NDArray[Any]]]], folder: Path) -> dict[str, Any]:
+        """Return the paired tests of each metric; ``sides`` holds the values of users by seed, the reference first."""
+        result: dict[str, Any] = {"seeds": [len(side) for side in sides]}
+        for metric in METRICS:
+            name = f"train {metric}"
+            if len({len(users.get(name, ())) for side in sides for users in side} | {0}) != 2:
+                raise ArtifactError(
+                    f"the values of users that {self.key} compares lack {name!r} or are not of the same users; "
+                    f"delete them from {folder}, and train again."
+                )
+            first, second = (np.stack([users[name] for users in side]).astype(np.float64) for side in sides)
+            result[metric] = paired(first, second)
+        return result
+
+
 def _walk(name: str, walk: WalkReport) -> dict[str, Any]:
     return {
         "two_limits": walk.two_sided,
@@ -157,3 +202,21 @@ def _walk(name: str, walk: WalkReport) -> dict[str, Any]:
 
 def _short(values: NDArray[np.float64]) -> list[float]:
     return [float(f"{value:.6g}") for value in values]
+
+
+def paired(first: NDArray[np.float64], second: NDArray[np.float64]) -> dict[str, Any]:
+    """Return second − first with every test of it; both are (seeds, users), the first of the reference."""
+    difference = second.mean(0) - first.mean(0)
+    low, high = bootstrap_intervals(difference[:, None], seed=0)[0]
+    several = min(len(first), len(second)) > 1
+    return {
+        "users": len(difference),
+        "difference": float(difference.mean()),
+        "interval": [float(low), float(high)],
+        "effect_size": effect_size(difference),
+        "p_t": t_test(difference),
+        "p_permutation": float(sign_flip_test(difference[:, None], seed=0)[0]),
+        "p_seeds": users_and_seeds_test(difference, first.mean(1).tolist(), second.mean(1).tolist())
+        if several
+        else None,
+    }

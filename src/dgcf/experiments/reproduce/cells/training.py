@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from dgcf.config import refuse_unknown
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.jobs import train_seeds
-from dgcf.experiments.reproduce.cells.base import Cell, CellLine, Line, Measures, Stage, digest_of_group
+from dgcf.experiments.reproduce.cells.base import Cell, CellLine, Line, Stage, digest
 from dgcf.experiments.reproduce.datasets import Source
 from dgcf.experiments.reproduce.measures import METRICS, Curve, Examiner, Outcome
 from dgcf.experiments.reproduce.schema import errors_name_file
@@ -24,7 +24,7 @@ from dgcf.train.presets import PRESETS
 
 if TYPE_CHECKING:
     from dgcf.experiments.reproduce.execute import Executor
-    from dgcf.experiments.reproduce.grids import Grid
+    from dgcf.experiments.reproduce.recipe import Grid
     from dgcf.experiments.reproduce.results import Index
 
 DECIDED = ("tuned", "best")
@@ -60,7 +60,7 @@ class TrainingCell(Cell):
     @cached_property
     def group(self) -> str:
         settings = json.dumps(self.known_recipe.settings(), sort_keys=True)
-        return digest_of_group((self.source.fingerprint(self.seed or 0), self.known_recipe.name, settings))
+        return digest(json.dumps([self.source.fingerprint(self.seed or 0), self.known_recipe.name, settings]))
 
     @property
     def known_recipe(self) -> Recipe:
@@ -73,29 +73,30 @@ class TrainingCell(Cell):
         return (Trial.kind, Trained.kind)
 
     @classmethod
-    def execute(
-        cls, cells: Sequence[TrainingCell], executor: Executor, measures: Measures
-    ) -> Iterator[tuple[Cell, Line]]:
+    def execute(cls, cells: Sequence[TrainingCell], executor: Executor) -> Iterator[tuple[Cell, Line]]:
         first, dataset = cells[0], executor.dataset(cells[0])
         recipe = first.known_recipe
         by_seed: dict[int, list[TrainingCell]] = {}
         for cell in cells:
             by_seed.setdefault(cell.seed or 0, []).append(cell)
-        examine = first.examination(dataset, executor, measures)
+        examiner = first.examiner(dataset)
         curves = {seed: Curve() for seed in by_seed}
         jobs = [SeedJob(seed, curve) for seed, curve in curves.items()]
         validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
         for job, trained in train_seeds(dataset, recipe, jobs, device=executor.device, validate=validate):
             outcome = Outcome(job.seed, trained, curves[job.seed], len(jobs))
-            result = outcome.to_dict() | examine(by_seed[job.seed][0].fingerprint, outcome)
+            result = outcome.to_dict()
+            if examiner is not None:
+                fingerprint = by_seed[job.seed][0].fingerprint
+                tests, user_values = examiner.examine(outcome, executor.measures.get(fingerprint, ()))
+                executor.store.keep_users(fingerprint, user_values)
+                result |= tests
             for cell in by_seed[job.seed]:  # several if one training has several names
                 yield cell, result
 
     @abstractmethod
-    def examination(
-        self, dataset: Dataset, executor: Executor, measures: Measures
-    ) -> Callable[[str, Outcome], dict[str, Any]]:
-        """Return a function from fingerprint and outcome to what is recorded beside the training itself."""
+    def examiner(self, dataset: Dataset) -> Examiner | None:
+        """Return what tests the trained models; None if they are not tested."""
 
 
 class Trained(TrainingCell):
@@ -104,29 +105,16 @@ class Trained(TrainingCell):
     kind = "trained"
     stage = Stage.TRAIN
     line_type = TrainedLine
+    kind_in_key = False
     averaged = True
-    columns = METRICS
-
-    @property
-    def key_word(self) -> str:
-        return ""
 
     @classmethod
     def grid_seeds(cls, grid: Grid, source: Source, recipe: Recipe | None) -> Sequence[int | None]:
         seeded = recipe is None or recipe.entry.seeded
         return range(grid.seeds or source.seeds) if seeded else [0]
 
-    def examination(
-        self, dataset: Dataset, executor: Executor, measures: Measures
-    ) -> Callable[[str, Outcome], dict[str, Any]]:
-        examiner = Examiner.of(dataset)
-
-        def examine(fingerprint: str, outcome: Outcome) -> dict[str, Any]:
-            record, user_values = examiner.examine(outcome, measures.get(fingerprint, ()))
-            executor.store.keep_users(fingerprint, user_values)
-            return record
-
-        return examine
+    def examiner(self, dataset: Dataset) -> Examiner | None:
+        return Examiner.of(dataset)
 
     def reuse(self, index: Index) -> tuple[str, Line] | None:
         line = index.same_training(self)
@@ -140,10 +128,6 @@ class Trained(TrainingCell):
         test = line["test"]["train"]
         return f"recall@20 {test['recall@20']:.4f}  ndcg@20 {test['ndcg@20']:.4f}  epoch {line['best_epoch']}"
 
-    @classmethod
-    def values(cls, lines: Sequence[Line]) -> list[str | list[float]]:
-        return [[line["test"]["train"][metric] for line in lines] for metric in METRICS]
-
 
 class Trial(TrainingCell):
     """A training of candidate settings, of which only the validation metrics are recorded."""
@@ -151,7 +135,6 @@ class Trial(TrainingCell):
     kind = "trial"
     stage = Stage.DECIDE
     line_type = TrialLine
-    columns: ClassVar[tuple[str, ...]] = ()
 
     @property
     def key_without_seed(self) -> str:
@@ -188,18 +171,15 @@ class Trial(TrainingCell):
         assert recipe is not None
         return range((grid.seeds or 1) if recipe.entry.seeded else 1)
 
-    def examination(
-        self, dataset: Dataset, executor: Executor, measures: Measures
-    ) -> Callable[[str, Outcome], dict[str, Any]]:
+    def examiner(self, dataset: Dataset) -> Examiner | None:
         if not len(dataset.validation):
             raise ConfigError(f"{self.key} decides on validation, and {self.source.name} has none; leave it out.")
-        return lambda fingerprint, outcome: {}  # no look at test before settings are decided
+        return None  # no look at test before settings are decided
 
     def reuse(self, index: Index) -> tuple[str, Line] | None:
         if line := index.same_training(self):
             return line["experiment"], {**line, **self.labels}
-        tested = Trained(self.experiment, self.source, self.model, seed=self.seed, recipe=self.recipe)
-        line = index.same_training(tested)
+        line = index.same_training(Trained(self.experiment, self.source, seed=self.seed, recipe=self.recipe))
         if line is None or not line["validation"]:
             return None
         own = {name: value for name, value in line.items() if name not in BEYOND_VALIDATION}
@@ -214,10 +194,6 @@ class Trial(TrainingCell):
             return ""
         metric = (line.get("settings") or {}).get("metric", METRICS[0])
         return f"validation {metric} {line['validation'].get(metric, 0.0):.4f}  epoch {line['best_epoch']}"
-
-    @classmethod
-    def values(cls, lines: Sequence[Line]) -> list[str | list[float]]:
-        return []
 
 
 @cache

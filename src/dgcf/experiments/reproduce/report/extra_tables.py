@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dgcf.experiments.report import Table, TableCell
 from dgcf.experiments.reproduce.cells import Cell, Line, Trained, Trial
-from dgcf.experiments.reproduce.cells.comparison import REFERENCE
+from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.report.tables import PROTOCOL_NOTE
 from dgcf.experiments.reproduce.report.view import (
@@ -118,8 +118,7 @@ def parts(view: View) -> Section:
             which = {"data": data, "l2": l2, **dict(zip(varied, values, strict=True))}
             if view.cells(**which):
                 marks = ("no" if value in (False, "none") else "yes" for value in values)
-                means = (shown(view.mean(metric, **which)) for metric in METRICS)
-                rows.append((*words(*marks, view.seeds(**which)), *means))
+                rows.append((*words(*marks, view.seeds(**which)), *view.accuracy(**which)))
         title = f"{view.source(data).title}, λ {'as the paper has it' if l2 is None else f'{l2:g}'}"
         tables.append((title, Table(("self-loop", "gates", "cross-hop", "seeds", *METRICS), tuple(rows), 3)))
     return Section(tables, [PROTOCOL_NOTE, *hardware_note(view.recorded)])
@@ -130,7 +129,7 @@ def general(view: View) -> Section:
     decided = tuning(view) if view.experiment.trials else Section(notes=[*view.experiment.notes])
     tables, notes = list(decided.tables), list(decided.notes)
     for kind in dict.fromkeys(type(cell) for cell in view.experiment.cells if not isinstance(cell, Trial)):
-        header = ("seeds", *kind.columns) if kind.averaged else kind.columns
+        header = ("seeds", *METRICS) if kind.averaged else ("computed",)
         rows = [(*words(*name), *_values(kind, lines)) for name, lines in _by_name(view, kind).items()]
         caption = view.experiment.title if kind.averaged else f"{view.experiment.title}: {kind.kind}"
         tables.append((caption, Table((*ROW_NAMES, *header), tuple(rows), len(ROW_NAMES) + (not kind.averaged))))
@@ -148,7 +147,10 @@ def _by_name(view: View, kind: type[Cell]) -> dict[tuple[str, ...], list[Line | 
 
 
 def _values(kind: type[Cell], lines: list[Line | None]) -> list[TableCell]:
+    """Return the means over the seeds, or the computed numbers and words in one text."""
     recorded = [line for line in lines if line is not None]
-    seeds = words(out_of(len(recorded), len(lines))) if kind.averaged else []
-    values = kind.values(recorded)
-    return [*seeds, *(TableCell(v or MISSING) if isinstance(v, str) else shown(mean_std(v)) for v in values)]
+    if kind.averaged:
+        means = (mean_std([line["test"]["train"][metric] for line in recorded]) for metric in METRICS)
+        return [*words(out_of(len(recorded), len(lines))), *map(shown, means)]
+    computed = recorded[-1]["computed"] if recorded else {}
+    return words(in_words({k: v for k, v in computed.items() if not isinstance(v, dict | list)}) or MISSING)

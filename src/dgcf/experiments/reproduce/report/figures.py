@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dgcf.experiments.measure import MeanStd
 from dgcf.experiments.report import Table, TableCell
 from dgcf.experiments.reproduce.cells import Line, Walks
-from dgcf.experiments.reproduce.cells.comparison import REFERENCE
+from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.report.tables import PROTOCOL_NOTE
 from dgcf.experiments.reproduce.report.view import (
@@ -45,10 +45,7 @@ def _by_setting(
             axes.set_xlabel(axis)
             axes.set_ylabel(metric)
 
-    rows = [
-        (*words(f"{point:g}", view.seeds(**{name: point})), *(shown(view.mean(m, **{name: point})) for m in METRICS))
-        for point in points
-    ]
+    rows = [(*words(f"{point:g}", view.seeds(**{name: point})), *view.accuracy(**{name: point})) for point in points]
     table = Table((name, "seeds", *METRICS), tuple(rows), 1)
     return Section([(title, table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)], both)
 
@@ -194,8 +191,7 @@ def depth(view: View) -> Section:
         which = {"model": model, "layers": layers}
         means = [_smoothness(view, side, **which) for side in ("users", "items")]
         smoothness = [number(None if value is None else value.mean, ",.1f") for value in means]
-        accuracy = [shown(view.mean(metric, **which)) for metric in METRICS]
-        rows.append((*words(model, str(layers), view.seeds(**which)), *accuracy, *smoothness))
+        rows.append((*words(model, str(layers), view.seeds(**which)), *view.accuracy(**which), *smoothness))
     header = ("model", "layers", "seeds", *METRICS, "smoothness, users", "smoothness, items")
     notes = ["Smoothness as LightGCN's paper defines it, of the final embeddings.", PROTOCOL_NOTE]
     tables = [("Deep stacks", Table(header, tuple(rows), 2))]

@@ -12,7 +12,7 @@ from dgcf.data.dataset import SPLITS
 from dgcf.evaluate.significance import holm, t_test
 from dgcf.experiments.report import Table, TableCell
 from dgcf.experiments.reproduce.cells import Comparison, Edges, Epochs, Statistics
-from dgcf.experiments.reproduce.cells.comparison import REFERENCE
+from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.report.view import (
     MISSING,

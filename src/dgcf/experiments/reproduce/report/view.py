@@ -15,6 +15,7 @@ from dgcf.experiments.measure import MeanStd
 from dgcf.experiments.report import Table, TableCell, signed
 from dgcf.experiments.reproduce.cells import Cell, Line, Trained
 from dgcf.experiments.reproduce.datasets import Source
+from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.recipe import Experiment
 from dgcf.experiments.reproduce.results import Index
 
@@ -92,6 +93,10 @@ class View:
     def mean(self, metric: str, mask: str = "train", **which: Any) -> MeanStd | None:
         """Return the mean and deviation of a test metric over the seeds."""
         return mean_std(list(self.values(metric, mask, **which).values()))
+
+    def accuracy(self, **which: Any) -> list[TableCell]:
+        """Return the means of all test metrics as entries of a table."""
+        return [shown(self.mean(metric, **which)) for metric in METRICS]
 
     def names(self, attribute: str, **which: Any) -> list[Any]:
         """Return the values of ``data``, ``model``, ``settings`` or a varied setting, in the order of the recipe."""

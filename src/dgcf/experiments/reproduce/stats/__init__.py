@@ -1,1 +1,1 @@
-"""Statistics that the reproduction computes of its results and embeddings."""
+"""Statistics of results by depth, and of embeddings."""

@@ -1,4 +1,4 @@
-"""How much recall goes up and down with depth: the amplitude of an oscillation, its interval, and a test of two."""
+"""The amplitude of the oscillation of recall with depth, its confidence interval, and a test of two models."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from dgcf.random import bits, uniform
 
 Floats = NDArray[np.float64]
 RESAMPLES = 2000
-# Up to this many seeds all swaps are tried; beyond, as many drawn at random.
+# Up to this number of seeds all swaps are tried; beyond it, 2¹² random ones.
 EXACT_SEEDS = 12
 
 
 def differences(recalls: Floats) -> Floats:
-    """(seeds, depths) → (depths − 1,): the mean recall of a depth less that of the depth before, as in the figure."""
+    """Return the mean recall of each depth less that of the depth before: (seeds, depths) → (depths − 1,)."""
     return np.diff(recalls.mean(0))
 
 
 def amplitude(recalls: Floats) -> float:
-    """``mean_l |r̄(l + 1) − r̄(l)|`` where r̄(l) is the mean recall over the seeds at depth l: (seeds, depths) → number.
+    """Return ``mean_l |r̄(l + 1) − r̄(l)|``, r̄(l) the mean recall over the seeds at depth l: (seeds, depths) → number.
 
-    What seeds do at random adds to it, the more the fewer they are; so models are compared at equally many seeds.
+    Noise of the seeds adds to it, the more the fewer they are, so models are compared with equally many seeds.
     """
     return float(np.abs(differences(recalls)).mean())
 
 
 def amplitude_interval(recalls: Floats, confidence: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap over the seeds, all depths of a seed together."""
+    """Return a percentile bootstrap interval over the seeds, all depths of a seed together."""
     n = len(recalls)
-    drawn = [(uniform(0, "amplitude", n, position=b) * n).astype(np.int64) for b in range(RESAMPLES)]
+    samples = [(uniform(0, "amplitude", n, position=b) * n).astype(np.int64) for b in range(RESAMPLES)]
     tail = (1 - confidence) / 2
-    low, high = np.quantile([amplitude(recalls[chosen]) for chosen in drawn], [tail, 1 - tail])
+    low, high = np.quantile([amplitude(recalls[chosen]) for chosen in samples], [tail, 1 - tail])
     return float(low), float(high)
 
 
 def swap_test(first: Floats, second: Floats) -> float:
-    """Two-sided p of equal amplitudes: how often swapping the models of some seeds gives as large a difference.
+    """Return the two-sided p of equal amplitudes: the share of swaps with at least the observed difference.
 
-    ``first`` and ``second``: (seeds, depths) of the same seeds. If the models did not differ, the two series of a seed
-    could as well have been each other's. All 2ˢ swaps up to 12 seeds, else 4096 drawn at random and the one observed.
+    ``first`` and ``second``: (seeds, depths) of the same seeds. Under the null hypothesis the two series of a seed are
+    exchangeable. Uses all 2ˢ swaps up to 12 seeds, otherwise 4096 random ones and the identity.
     """
     n = len(first)
     if n <= EXACT_SEEDS:
         swaps = np.array(list(product((False, True), repeat=n)))
     else:
-        drawn = np.stack([bits(0, "swaps", n, position=b) for b in range(2**EXACT_SEEDS)]) >> np.uint64(63)
-        swaps = np.concatenate([np.zeros((1, n), dtype=bool), drawn.astype(bool)])
+        random = np.stack([bits(0, "swaps", n, position=b) for b in range(2**EXACT_SEEDS)]) >> np.uint64(63)
+        swaps = np.concatenate([np.zeros((1, n), dtype=bool), random.astype(bool)])
     observed = abs(amplitude(first) - amplitude(second))
-    found = [_difference(first, second, swapped) for swapped in swaps]
-    return float(np.mean(np.array(found) >= observed - 1e-12))
+    swapped = [_difference(first, second, swap) for swap in swaps]
+    return float(np.mean(np.array(swapped) >= observed - 1e-12))
 
 
-def _difference(first: Floats, second: Floats, swapped: NDArray[np.bool_]) -> float:
-    chosen = swapped[:, None]
+def _difference(first: Floats, second: Floats, swap: NDArray[np.bool_]) -> float:
+    chosen = swap[:, None]
     return abs(amplitude(np.where(chosen, second, first)) - amplitude(np.where(chosen, first, second)))
