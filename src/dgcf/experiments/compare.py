@@ -25,6 +25,7 @@ from dgcf.experiments.measure import RunEvaluator
 from dgcf.experiments.progress import Bar, no_bar
 from dgcf.experiments.results import CompareResult, model_result, with_comparisons
 from dgcf.models.catalog import CATALOG, entry
+from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, groups, pick_device, resolve
 from dgcf.train.recipe import TRAIN_KEYS
@@ -308,4 +309,6 @@ def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Optio
     with discard_unstarted(runs, on=DgcfError), options.observe() as observer:
         observers = [observer, *(None for _ in runs[1:])]
         jobs = [SeedJob(run.seed, observer, run) for run, observer in zip(runs, observers, strict=True)]
-        list(train_seeds(dataset, recipe, jobs, device=options.device, validate=validate))
+        for _, trained in train_seeds(dataset, recipe, jobs, device=options.device, validate=validate):
+            if note := save_recommender(trained, dataset):
+                options.notify(f"note: {note}")

@@ -16,6 +16,7 @@ from dgcf.evaluate.metrics import parse_metric
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.jobs import discard_unstarted
 from dgcf.experiments.measure import MeanStd
+from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import (
     Observer,
@@ -118,6 +119,9 @@ def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Optio
             commands = [f"dgcf train --resume {quote(str(path))}" for path in stopped]
             raise StoppedError(f"saved. Resume with: {' and '.join(commands)}")
         summaries = [summary(result, dataset, options.mask, validate) for result in results]
+        for result in results:
+            if note := save_recommender(result, dataset):
+                options.notify(f"note: {note}")
         for result, measured, its_trackers in zip(results, summaries, trackers, strict=True):
             for tracker in its_trackers:
                 tracker.measured("test", measured["test"], result.best_epoch)

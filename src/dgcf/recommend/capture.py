@@ -39,6 +39,17 @@ def from_run(run: Run, data: Any = None, notify: Notify | None = None) -> Snapsh
     return capture(model, propagation, ranking, dataset, run.recipe, _about_best(run))
 
 
+def from_finished_run(trained: Trained, run: Run, dataset: Dataset) -> Snapshot:
+    """Return the same as ``from_run``, from the model that has just been trained.
+
+    Weights that were trained on another device are loaded from the run, so that the CPU computes the same bits.
+    """
+    model, propagation, ranking = trained.model, trained.propagation, trained.ranking
+    if any(tensor.device.type != "cpu" for tensor in model.state_dict().values()):
+        model, propagation, ranking = load_run(run, dataset)
+    return capture(model, propagation, ranking, dataset, run.recipe, _about_best(run))
+
+
 def _about_best(run: Run) -> dict[str, Any]:
     epoch = int(run.best().about["epoch"])
     metrics = next((line for line in run.metrics() if line["epoch"] == epoch), {})

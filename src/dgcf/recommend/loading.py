@@ -1,9 +1,8 @@
-"""Opening what a path names: a saved recommender, or a run folder of ``dgcf train``.
+"""Load a recommender from a saved file, or from a run folder of ``dgcf train``.
 
-A run folder holds weights, not a recommender: the graph has to be built once more, which needs torch and the dataset.
-So the first opening leaves the recommender in the folder, as ``recommender.dgcf``, and later ones read that for as long
-as the run's best weights are the ones that it was made of. Neither is signed, so where a signature is required
-(``signing``) run folders are refused.
+A run folder holds the recommender beside the weights, as ``recommender.dgcf``, which training writes when it ends. If
+it is missing, damaged or made of other weights, loading builds the graph once more, which needs torch and the dataset,
+and writes it again. It is not signed, so run folders are refused where a signature is required (``signing``).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgcf.errors import ArtifactError, DgcfError
 from dgcf.recommend import artifact, signing
@@ -22,15 +21,19 @@ from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.stored import InvalidFileError, decode_json, read_member, verify_seal
 
-BESIDE = "recommender.dgcf"
+if TYPE_CHECKING:
+    from dgcf.data import Dataset
+    from dgcf.train import Trained
+
+BESIDE_WEIGHTS = "recommender.dgcf"
 RUN = "run.json"
 WEIGHTS = "best.safetensors"
 
 
 def load(path: str | Path, *, data: Any = None, notify: Callable[[str], None] | None = None) -> Recommender:
-    """A recommender that answers at once, from an artefact or a run folder.
+    """Return a recommender that is ready to answer, from an artefact or a run folder.
 
-    ``data`` is the dataset of a run, where it is no longer found by the name it had.
+    ``data`` is the dataset of a run, if it is not where the run had it.
     """
     target = Path(path).expanduser()
     if os.path.lexists(target / RUN):
@@ -45,8 +48,25 @@ def load(path: str | Path, *, data: Any = None, notify: Callable[[str], None] | 
     return Recommender.of(artifact.load(target))
 
 
+def save_recommender(trained: Trained, dataset: Dataset) -> str | None:
+    """Write the recommender of a finished run into its folder, as loading would; return why, if it cannot be written.
+
+    A failure is only reported, because loading can write it later.
+    """
+    from dgcf.recommend.capture import from_finished_run
+
+    run = trained.run
+    if run is None:
+        return None
+    try:
+        _save_in_run(from_finished_run(trained, run, dataset), run.path, hash_of(run.path / WEIGHTS))
+    except (DgcfError, OSError, MemoryError, RuntimeError) as problem:  # torch raises the last for want of memory
+        return f"the recommender was not saved in {run.path} ({problem}); it will be made when it is first used."
+    return None
+
+
 def _check_description(path: Path) -> None:
-    """Refuse a damaged run.json, also where the recommender beside it would do; this needs no torch."""
+    """Refuse a damaged run.json, even if the recommender beside it is intact; this needs no torch."""
     try:
         verify_seal(decode_json(read_member(path), dict[str, Any]), path.name)
     except (OSError, InvalidFileError) as problem:
@@ -59,10 +79,10 @@ def _of_run(run: Path, data: Any, notify: Callable[[str], None] | None) -> Snaps
             f"{run} is a run folder, which has no signature, and {signing.VERIFY_KEY} requires one; export and sign it "
             "where it was trained with `dgcf export --sign`, and give that file."
         )
-    kept, weights = run / BESIDE, hash_of(run / WEIGHTS)
-    if weights is not None and kept.is_file() and not kept.is_symlink():
-        with contextlib.suppress(ArtifactError):  # damaged or of another version: made anew
-            snapshot = artifact.load(kept)
+    saved, weights = run / BESIDE_WEIGHTS, hash_of(run / WEIGHTS)
+    if weights is not None and saved.is_file() and not saved.is_symlink():
+        with contextlib.suppress(ArtifactError):  # damaged or of another version: made again
+            snapshot = artifact.load(saved)
             if snapshot.about.get("weights") == weights:
                 return snapshot
     from dgcf.recommend.capture import from_run
@@ -71,10 +91,14 @@ def _of_run(run: Path, data: Any, notify: Callable[[str], None] | None) -> Snaps
     if notify is not None:
         notify(f"making a recommender of {run}, once")
     snapshot = from_run(Run.open(run), data, notify)
-    snapshot = replace(snapshot, about={**snapshot.about, "weights": weights})
     try:
-        artifact.save(snapshot, kept, overwrite=True)
-    except DgcfError:  # a folder that cannot be written to is no reason not to recommend
+        _save_in_run(snapshot, run, weights)
+    except DgcfError:  # recommending does not need to write to the folder
         return snapshot
-    del snapshot  # the file's holds no layers until they are asked for
-    return artifact.load(kept)
+    del snapshot  # the one of the file reads its layers only when needed
+    return artifact.load(saved)
+
+
+def _save_in_run(snapshot: Snapshot, run: Path, weights: str | None) -> None:
+    snapshot = replace(snapshot, about={**snapshot.about, "weights": weights})
+    artifact.save(snapshot, run / BESIDE_WEIGHTS, overwrite=True)
