@@ -240,12 +240,12 @@ def test_crafted_values_of_users_are_refused(tmp_path: Path, content: bytes) -> 
     one_sentence(refusal)
 
 
-def test_values_of_users_come_back(tmp_path: Path) -> None:
+def test_values_of_users_round_trip(tmp_path: Path) -> None:
     values = {"user_idx": np.arange(3, dtype=np.int32), "train recall@20": np.ones(3, np.float32)}
     Store(tmp_path).keep_users("ab", values)
-    found = Store(tmp_path).users("ab")
-    assert found is not None
-    assert all(np.array_equal(found[name], values[name]) for name in values)
+    stored = Store(tmp_path).users("ab")
+    assert stored is not None
+    assert all(np.array_equal(stored[name], values[name]) for name in values)
 
 
 def test_result_that_cannot_be_shown_is_refused(small: Place) -> None:

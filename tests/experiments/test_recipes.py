@@ -1,4 +1,4 @@
-"""What `dgcf tune` found on ML-100K: its recipes are still understood and the best of their trials, or candidates."""
+"""Recipes that `dgcf tune` wrote for ML-100K: they still resolve, and are the best of their trials or candidates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.train import resolve
 from tests.conftest import PROJECT
 
-FOUND = [PROJECT / "recipes" / "ml-100k" / f"{model}.toml" for model in ("ease", "ials", "item-knn")]
+TUNED = [PROJECT / "recipes" / "ml-100k" / f"{model}.toml" for model in ("ease", "ials", "item-knn")]
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +23,14 @@ def trials() -> list[dict[str, Any]]:
 
 
 def best_of(trials: list[dict[str, Any]], model: str) -> dict[str, Any]:
-    """The best of the thirty that every model had."""
+    """Return the best of the thirty trials of a model."""
     spent = [trial for trial in trials if trial["model"] == model]
     assert len({trial["trial"] for trial in spent}) == len(spent) == 30
     return max((trial for trial in spent if trial["state"] == "complete"), key=lambda trial: trial["value"])
 
 
-@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
-def test_a_recipe_is_the_best_of_its_trials_and_says_every_setting(path: Path, trials: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("path", TUNED, ids=lambda path: path.stem)
+def test_recipe_has_every_setting_of_its_best_trial(path: Path, trials: list[dict[str, Any]]) -> None:
     written = read_toml(path)
     model, preset = written.pop("model"), written.pop("preset")
     assert model == path.stem
@@ -45,7 +45,7 @@ def test_a_recipe_is_the_best_of_its_trials_and_says_every_setting(path: Path, t
     assert f"trial {best['trial']}, validation recall@20 {best['value']:.6f}" in path.read_text()
 
 
-def test_what_was_found_for_a_model_of_the_paper_is_among_its_candidates(trials: list[dict[str, Any]]) -> None:
+def test_best_settings_of_each_paper_model_are_among_its_candidates(trials: list[dict[str, Any]]) -> None:
     cells = [cell for cell in Recipes.read(PROJECT / "recipes").experiment("tuning").trials if cell.settings == "tuned"]
     tried: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cell in cells:
@@ -54,5 +54,5 @@ def test_what_was_found_for_a_model_of_the_paper_is_among_its_candidates(trials:
     assert len(tried) == 2 * 9
     assert {len(candidates) for candidates in tried.values()} == {7}  # the same number for every model
     for (_, model), candidates in tried.items():
-        found = best_of(trials, model)["settings"].items()
-        assert any(found <= settings.items() and settings["loss"] == "bpr" for settings in candidates)
+        best = best_of(trials, model)["settings"].items()
+        assert any(best <= settings.items() and settings["loss"] == "bpr" for settings in candidates)

@@ -8,8 +8,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from dgcf.experiments.study import BEST
-from dgcf.experiments.trials import TrialSummary
+from dgcf.experiments.study.folder import BEST
+from dgcf.experiments.study.trials import TrialSummary
 from dgcf.files import atomic_file
 from dgcf.train import Recipe
 

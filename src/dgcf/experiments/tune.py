@@ -21,8 +21,7 @@ from dgcf.experiments.plots import draw_importance
 from dgcf.experiments.progress import Progress
 from dgcf.experiments.search import Search
 from dgcf.experiments.settings_file import write_best
-from dgcf.experiments.study import Claim, Study
-from dgcf.experiments.trials import TrialSummary, best_of
+from dgcf.experiments.study import Claim, Study, TrialSummary, best_of
 from dgcf.train import EpochReport, Observer, Recipe, SeedJob, pick_device
 
 

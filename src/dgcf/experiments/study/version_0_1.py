@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dgcf.experiments.journal import Ending
+from dgcf.experiments.study.journal import Ending
 from dgcf.stored import InvalidFileError, open_member
 
 if TYPE_CHECKING:

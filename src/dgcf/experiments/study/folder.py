@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.errors import ArtifactError, ConfigError, DataError
-from dgcf.experiments.description import ABOUT, FORMAT, changes, read_about, write_about
-from dgcf.experiments.journal import JOURNAL, MOST_BYTES, Ending, Journal
-from dgcf.experiments.sampler import Sampler, quiet
 from dgcf.experiments.space import Spaces, contains
-from dgcf.experiments.study_v01 import DATABASE, read_database
-from dgcf.experiments.trials import Trial, TrialSummary
+from dgcf.experiments.study.description import ABOUT, FORMAT, changes, read_about, write_about
+from dgcf.experiments.study.journal import JOURNAL, MOST_BYTES, Ending, Journal
+from dgcf.experiments.study.sampler import Sampler, quiet
+from dgcf.experiments.study.trials import Trial, TrialSummary
+from dgcf.experiments.study.version_0_1 import DATABASE, read_database
 from dgcf.files import atomic_file, folder_lock, try_claim
 from dgcf.stored import InvalidFileError, read_member, seal
 

@@ -1,4 +1,4 @@
-"""The journal of a study: kills at any moment lose no trial, and damage is refused in one sentence."""
+"""A study folder and its journal: kills at any moment lose no trial, and damage is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgcf.data import load
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ArtifactError, ConfigError, DgcfError
 from dgcf.experiments.search import search_for
-from dgcf.experiments.trials import TrialSummary
+from dgcf.experiments.study import TrialSummary
 from dgcf.experiments.tune import Tuned, tune
 from dgcf.random import uniform
 from tests.experiments.killable_study import small_search
