@@ -12,7 +12,7 @@ from dgcf.data import load as load_data
 from dgcf.data.synthetic import planted
 from dgcf.recommend import load
 from dgcf.train import Run, resolve, train
-from tests.experiments.reproducing import place
+from tests.experiments.reproduce.workspace import make_workspace
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = Run.create(folder / "run", films, recipe, seed=0, device="cpu", source=str(folder / "data"))
     train(films, recipe, device="cpu", run=run)
     load(folder / "run").save(folder / "films.dgcf")
-    project = place(folder / "project", table3='title = "Table 3"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n')
+    project = make_workspace(
+        folder / "project", table3='title = "Table 3"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n'
+    )
     sources = (project.root / "recipes" / "reproduce" / "data.toml").read_text()
     there = load_data(project.root / "data" / "small").fingerprint
     project.write("data", sources.replace(there, load_data("planted").fingerprint))

@@ -10,20 +10,20 @@ from typer.testing import CliRunner, Result
 
 from dgcf.cli import application
 from tests.conftest import PROJECT
-from tests.experiments.reproducing import place
+from tests.experiments.reproduce.workspace import make_workspace
 
 TABLE3 = 'title = "Table 3"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n'
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project whose only experiment is Table 3, of a dataset that is made on the spot."""
-    made = place(tmp_path, table3=TABLE3)
+    """A project whose only experiment is Table 3, of a dataset that is workspace on the spot."""
+    workspace = make_workspace(tmp_path, table3=TABLE3)
     text = (tmp_path / "recipes" / "reproduce" / "data.toml").read_text()
     from dgcf.data import load
 
-    made.write("data", text.replace(load(tmp_path / "data" / "small").fingerprint, load("planted").fingerprint))
-    made.write("paper", "[table3]\nsmall = [1, 2, 0.5, 3, 4, 5]\n")
+    workspace.write("data", text.replace(load(tmp_path / "data" / "small").fingerprint, load("planted").fingerprint))
+    workspace.write("paper", "[table3]\nsmall = [1, 2, 0.5, 3, 4, 5]\n")
     return tmp_path
 
 
@@ -31,7 +31,7 @@ def invoke(project: Path, *words: str | Path) -> Result:
     return CliRunner().invoke(application(), ["reproduce", *map(str, words), "--project", str(project)])
 
 
-def test_a_cell_is_computed_once_and_then_drawn(project: Path) -> None:
+def test_cell_is_computed_once_and_then_rendered(project: Path) -> None:
     first = invoke(project, "table3", "--json")
     assert first.exit_code == 0, first.stderr
     assert json.loads(first.stdout) == {
@@ -55,7 +55,7 @@ def test_a_cell_is_computed_once_and_then_drawn(project: Path) -> None:
     assert "(1)" in page
 
 
-def test_what_is_taken_over_is_said_and_counted(project: Path) -> None:
+def test_reused_results_are_shown_and_counted(project: Path) -> None:
     small = 'data = ["small"]\nmodels = ["bpr-mf"]\nsettings = ["paper"]\nset = { epochs = 1, dim = 4 }\nseeds = 1\n'
     for name in ("one", "two"):
         (project / "recipes" / "reproduce" / f"{name}.toml").write_text(f'title = "T"\n[[grid]]\n{small}')
@@ -68,21 +68,21 @@ def test_what_is_taken_over_is_said_and_counted(project: Path) -> None:
     assert known == [f"{name} small:bpr-mf:paper:epochs=1:dim=4:seed=0" for name in ("one", "two")]
 
 
-def test_what_is_missing_is_named_and_the_exit_code_tells(project: Path) -> None:
+def test_missing_cells_are_named_with_exit_code_1(project: Path) -> None:
     done = invoke(project, "table3", "--render")
     assert done.exit_code == 1
     assert "table3.md" in done.stdout
     assert done.stderr == "missing: table3 small:statistics (not computed yet)\n"
 
 
-def test_datasets_are_written_for_a_machine_without_them(project: Path, tmp_path: Path) -> None:
+def test_prepare_writes_datasets(project: Path, tmp_path: Path) -> None:
     done = invoke(project, "table3", "--prepare", tmp_path / "prepared", "--json")
     assert json.loads(done.stdout) == {"prepared": [str(tmp_path / "prepared" / "small")]}
     assert (tmp_path / "prepared" / "small" / "dataset.json").is_file()
     assert "is there already" in invoke(project, "table3", "--prepare", tmp_path / "prepared").stderr
 
 
-def test_only_the_datasets_that_are_asked_for_are_written(project: Path, tmp_path: Path) -> None:
+def test_prepare_writes_only_the_selected_datasets(project: Path, tmp_path: Path) -> None:
     file = project / "recipes" / "reproduce" / "data.toml"
     file.write_text(file.read_text() + file.read_text().replace("[small]", "[other]"))
     (project / "recipes" / "reproduce" / "table3.toml").write_text(TABLE3.replace('"small"', '"small", "other"'))
@@ -115,13 +115,13 @@ def test_refusals(project: Path, words: tuple[str, ...], sentence: str) -> None:
     assert not (project / "results").exists()
 
 
-def test_outside_the_project_it_says_where_to_go(tmp_path: Path) -> None:
+def test_missing_recipes_suggest_the_project_option(tmp_path: Path) -> None:
     done = invoke(tmp_path, "table3")
     assert done.exit_code == 2
     assert "run it in the project's folder, or name that with --project." in done.stderr
 
 
-def test_missing_data_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_dataset_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DGCF_DATA_HOME", str(tmp_path))
     monkeypatch.setattr("dgcf.data.catalog.fetch", _no_network)
     (tmp_path / "recipes").symlink_to(PROJECT / "recipes")

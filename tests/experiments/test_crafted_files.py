@@ -19,7 +19,7 @@ from dgcf.experiments.compare import Request, plan_models
 from dgcf.experiments.reproduce.report.pages import Page, views
 from dgcf.experiments.reproduce.results import Store
 from dgcf.train import resolve
-from tests.experiments.reproducing import Place, place
+from tests.experiments.reproduce.workspace import Workspace, make_workspace
 
 CRAFTED = [
     b"\xff\xfe\x00",
@@ -99,8 +99,8 @@ def test_deeply_nested_word_is_text() -> None:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Place:
-    return place(tmp_path)
+def small(tmp_path: Path) -> Workspace:
+    return make_workspace(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["data", "first"])
@@ -121,19 +121,19 @@ def small(tmp_path: Path) -> Place:
     ],
     ids=lambda content: str(content[-20:]),
 )
-def test_crafted_recipe_is_refused(small: Place, name: str, content: bytes) -> None:
+def test_crafted_recipe_is_refused(small: Workspace, name: str, content: bytes) -> None:
     (small.root / "recipes" / "reproduce" / f"{name}.toml").write_bytes(content)
     with pytest.raises(DgcfError) as refusal:
-        _ = small.book
+        _ = small.recipes
     one_sentence(refusal, f"{name}.toml")
 
 
 @pytest.mark.parametrize("text", ["model = 3", "model = 'x'", "preset = []", "preset = 'x'", "self = 1", "layers = {}"])
-def test_crafted_decided_settings_are_refused(small: Place, text: str) -> None:
+def test_crafted_decided_settings_are_refused(small: Workspace, text: str) -> None:
     (small.root / "recipes" / "small").mkdir()
     (small.root / "recipes" / "small" / "lightgcn.toml").write_text(text)
     with pytest.raises(ConfigError) as refusal:
-        _ = small.book
+        _ = small.recipes
     one_sentence(refusal, "lightgcn.toml")
 
 
@@ -248,14 +248,14 @@ def test_values_of_users_round_trip(tmp_path: Path) -> None:
     assert all(np.array_equal(stored[name], values[name]) for name in values)
 
 
-def test_result_that_cannot_be_shown_is_refused(small: Place) -> None:
+def test_result_that_cannot_be_shown_is_refused(small: Workspace) -> None:
     small.write("table1", 'title = "Statistics"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n')
     (small.root / "recipes" / "reproduce" / "paper.toml").write_text("")
     small.runner.run("table1")
     (line,) = small.lines("table1")
     line["hardware"] = {"cores": {}}
     small.store.path("table1").write_text(json.dumps(line) + "\n")
-    (view,) = views(small.book, small.store, "table1")
+    (view,) = views(small.recipes, small.store, "table1")
     with pytest.raises(ArtifactError, match="results of table1 do not have the expected fields") as refusal:
         Page(view).files()
     one_sentence(refusal)

@@ -35,7 +35,7 @@ from dgcf.experiments.reproduce.report.readme import readme_block
 from dgcf.experiments.reproduce.report.view import View
 from dgcf.experiments.reproduce.results import Store
 from tests.conftest import PROJECT
-from tests.experiments.reproducing import place
+from tests.experiments.reproduce.workspace import make_workspace
 
 PAPER = read_toml(PROJECT / "recipes" / "reproduce" / "paper.toml")
 LAYERS = 2
@@ -124,12 +124,12 @@ def markdown(view: View) -> str:
     return Page(view).block("")
 
 
-def test_every_experiment_can_be_drawn() -> None:
+def test_every_experiment_has_a_section() -> None:
     assert tuple(SECTIONS) == IDS
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_full_results_leave_nothing_missing(name: str, book: Recipes, full: Store) -> None:
+def test_complete_results_render_without_missing_cells(name: str, book: Recipes, full: Store) -> None:
     (view,) = views(book, full, name)
     assert view.missing == {}
     files = {Path(file).suffix: content for file, content in Page(view).files().items()}
@@ -149,13 +149,13 @@ def test_full_results_leave_nothing_missing(name: str, book: Recipes, full: Stor
         assert ET.fromstring(files[".svg"]).tag.endswith("svg")
 
 
-def test_the_same_results_give_the_same_bytes(book: Recipes, full: Store) -> None:
+def test_rendering_is_deterministic(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "layers")
     assert Page(view).files() == Page(view).files()
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_without_results_every_cell_is_named_as_missing(name: str, book: Recipes, tmp_path: Path) -> None:
+def test_all_cells_are_missing_without_results(name: str, book: Recipes, tmp_path: Path) -> None:
     (view,) = views(book, Store(tmp_path / "none"), name)
     experiment = book.experiment(name)
     assert list(view.missing) == [cell.key for cell in experiment.cells]
@@ -169,7 +169,7 @@ def test_without_results_every_cell_is_named_as_missing(name: str, book: Recipes
     assert sum(view.missing_groups.values()) == cells
 
 
-def test_missing_cells_are_named_without_their_seeds_and_the_rest_is_counted(book: Recipes, tmp_path: Path) -> None:
+def test_missing_note_names_groups_and_counts_the_rest(book: Recipes, tmp_path: Path) -> None:
     (view,) = views(book, Store(tmp_path), "table1")
     (note,) = missing_notes(view)
     named = note.partition(" cells: ")[2].partition(" and ")[0].split(", ")
@@ -183,7 +183,7 @@ def test_missing_cells_are_named_without_their_seeds_and_the_rest_is_counted(boo
     assert len(note) < 400
 
 
-def test_table_1_has_ours_the_papers_and_the_difference(book: Recipes, full: Store) -> None:
+def test_table_1_shows_ours_paper_and_difference(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "table1")
     text = markdown(view)
     row = next(
@@ -197,7 +197,7 @@ def test_table_1_has_ours_the_papers_and_the_difference(book: Recipes, full: Sto
     assert "**0.3120 ± 0.0016**" in text  # DGCF, the best
 
 
-def test_tuned_cells_more_than_a_hundredth_below_the_papers_are_named(book: Recipes, full: Store) -> None:
+def test_tuned_cells_one_percent_below_the_paper_are_named(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "table1")
 
     def note(recall: float, ndcg: float) -> str:
@@ -211,7 +211,7 @@ def test_tuned_cells_more_than_a_hundredth_below_the_papers_are_named(book: Reci
     assert re.search(r"printed: ml-1m lightgcn recall@20 .*; ml-1m lightgcn ndcg@20 .*\.$", note(1.02, 1.02))
 
 
-def test_a_missing_cell_is_named_and_its_mean_is_of_the_rest(book: Recipes, full: Store, tmp_path: Path) -> None:
+def test_mean_ignores_a_missing_seed_and_names_it(book: Recipes, full: Store, tmp_path: Path) -> None:
     lines = full.lines("table2")
     lost = "ml-1m:dgcf:paper:readout=last:layers=3:seed=4"
     kept = Store(tmp_path / "results")
@@ -227,7 +227,7 @@ def test_a_missing_cell_is_named_and_its_mean_is_of_the_rest(book: Recipes, full
     assert spread.mean == pytest.approx(0.31 + 3e-4 + 0.0015)
 
 
-def test_a_lone_value_is_not_the_best_of_anything(book: Recipes, full: Store) -> None:
+def test_single_row_is_not_marked_best(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "table1")
     text = markdown(view)
     alone = text.split("**ML1M: the authors' code, read literally**")[1].split("\n\n")[1]
@@ -235,12 +235,12 @@ def test_a_lone_value_is_not_the_best_of_anything(book: Recipes, full: Store) ->
     assert "**" not in alone
 
 
-def test_table_3_says_how_popular_the_items_of_each_part_are(book: Recipes, full: Store) -> None:
+def test_table_3_shows_popularity_of_each_split(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "table3")
     assert "| ML1M | 12.3 | 23.4 | – |" in markdown(view)
 
 
-def test_each_part_is_there_or_not(book: Recipes, full: Store) -> None:
+def test_parts_table_has_every_combination_once(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "parts")
     tables = markdown(view).split("**")[2::2]
     shown = [
@@ -252,7 +252,7 @@ def test_each_part_is_there_or_not(book: Recipes, full: Store) -> None:
     assert 5 * sum(map(len, shown)) == len(view.cells())  # nothing is left out, and nothing is empty
 
 
-def test_a_model_that_cannot_be_so_deep_has_its_own_depths(book: Recipes, full: Store) -> None:
+def test_shallow_model_is_compared_at_its_own_depths(book: Recipes, full: Store) -> None:
     (view,) = views(book, full, "oscillation-diff")
     rows = {line.split(" | ")[0].strip("| "): line for line in markdown(view).splitlines() if " to " in line}
     assert len(rows) == 7
@@ -261,14 +261,14 @@ def test_a_model_that_cannot_be_so_deep_has_its_own_depths(book: Recipes, full: 
     assert "–" not in rows["ngcf"] + rows["lightgcn"]
 
 
-def test_one_is_not_written_as_many(book: Recipes, full: Store) -> None:
+def test_counts_of_one_are_singular(book: Recipes, full: Store) -> None:
     for name in IDS:
         page = Page(views(book, full, name)[0])
         for text in (page.block(""), page.latex()):
             assert re.findall(r"(?<![\d.,])1 [a-z]+s\b", text) == [], name
 
 
-def test_nothing_is_the_best_while_a_row_is_missing(book: Recipes, full: Store, tmp_path: Path) -> None:
+def test_no_row_is_marked_best_while_one_is_missing(book: Recipes, full: Store, tmp_path: Path) -> None:
     kept = Store(tmp_path)
     for line in full.lines("table1"):
         if not line["key"].startswith("ml-1m:gcn:paper"):
@@ -283,7 +283,7 @@ def test_nothing_is_the_best_while_a_row_is_missing(book: Recipes, full: Store, 
 
 
 @pytest.mark.parametrize("deviation", [0.0016, 0.2])
-def test_no_error_bar_is_cut_off(book: Recipes, full: Store, tmp_path: Path, deviation: float) -> None:
+def test_error_bars_are_inside_the_axes(book: Recipes, full: Store, tmp_path: Path, deviation: float) -> None:
     spread = Store(tmp_path)
     for line in full.lines("epsilon"):
         shift = deviation * (line["seed"] - 2)
@@ -301,26 +301,26 @@ def test_no_error_bar_is_cut_off(book: Recipes, full: Store, tmp_path: Path, dev
         assert low <= min(ends) < max(ends) <= high
 
 
-def test_an_experiment_without_a_chapter_of_its_own_has_a_table(tmp_path: Path) -> None:
+def test_experiment_without_a_section_gets_general_tables(tmp_path: Path) -> None:
     grid = '[[grid]]\ndata = ["small"]\nmodels = ["bpr-mf"]\nsettings = ["paper"]\nset = { epochs = 2, dim = 4 }\n'
     counted = '[[grid]]\nkind = "statistics"\ndata = ["small"]\n'
     tried = 'kind = "trial"\ndecides = "tuned"\ncandidates = [{}, { learning_rate = 0.1 }]\n'
-    made = place(
+    workspace = make_workspace(
         tmp_path,
         mine=f'title = "Mine"\nnotes = ["Noted."]\n{grid}{counted}',
         other=f'title = "Other"\n{grid}sweep = {{ l2 = [0.0, 0.1] }}\n',
         tries=f'title = "Tries"\n{grid}{tried}',
     )
-    made.write("paper", "")
-    made.runner.run("all", only="dim=4:seed=0")
-    made.runner.run("mine", only="statistics")
+    workspace.write("paper", "")
+    workspace.runner.run("all", only="dim=4:seed=0")
+    workspace.runner.run("mine", only="statistics")
     (tmp_path / "README.md").write_text("Ours.\n<!-- generated: results -->\n<!-- end: results -->\n")
-    found = write(made.book, made.store, "all", tmp_path)
+    found = write(workspace.recipes, workspace.store, "all", tmp_path)
     assert [path.name for path in found.written] == [
-        f"{name}.{form}" for name in made.book.experiments for form in ("md", "tex")
+        f"{name}.{form}" for name in workspace.recipes.experiments for form in ("md", "tex")
     ]
     text = (tmp_path / "docs" / "reproduction" / "mine.md").read_text()
-    recall = made.store.lines("mine")[0]["test"]["train"]["recall@20"]
+    recall = workspace.store.lines("mine")[0]["test"]["train"]["recall@20"]
     assert f"| small | bpr-mf | paper | epochs 2, dim 4 | 1 of 2 | {recall:.4f} |" in text
     assert "| small | – | – | – | users 120, items 60, " in text
     assert "- Noted." in text
@@ -332,18 +332,18 @@ def test_an_experiment_without_a_chapter_of_its_own_has_a_table(tmp_path: Path) 
     )
 
 
-def test_nothing_is_written_where_one_page_cannot_be_made(tmp_path: Path) -> None:
-    made = place(tmp_path, mine='title = "Mine"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n')
-    made.write("paper", "")
+def test_no_file_is_written_if_a_page_fails(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path, mine='title = "Mine"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n')
+    workspace.write("paper", "")
     report = tmp_path / REPORT
     report.parent.mkdir()
     report.write_text("<!-- generated: mine -->\n")
     with pytest.raises(DataError, match="write both marks once"):
-        write(made.book, made.store, "mine", tmp_path)
+        write(workspace.recipes, workspace.store, "mine", tmp_path)
     assert [path.name for path in report.parent.iterdir()] == [report.name]
 
 
-def test_the_report_says_how_much_is_recorded_until_all_is(book: Recipes, full: Store, tmp_path: Path) -> None:
+def test_report_counts_recorded_cells_until_complete(book: Recipes, full: Store, tmp_path: Path) -> None:
     assert recorded_note(views(book, full, "all")) == ""
     cells = sum(len(one.cells) for one in book.experiments.values())
     full_but_one = Store(tmp_path)
@@ -353,14 +353,14 @@ def test_the_report_says_how_much_is_recorded_until_all_is(book: Recipes, full: 
     assert recorded_note(views(book, full_but_one, "all")).startswith(f"{cells - 1:,} of {cells:,} cells are recorded")
 
 
-def test_a_result_of_other_settings_is_missing(book: Recipes, full: Store, tmp_path: Path) -> None:
+def test_result_with_other_settings_counts_as_missing(book: Recipes, full: Store, tmp_path: Path) -> None:
     stale = Store(tmp_path)
     for line in full.lines("loss-curve"):
         stale.append("loss-curve", {**line, "fingerprint": "of other settings"})
     assert len(views(book, stale, "loss-curve")[0].missing) == 5
 
 
-def test_the_papers_numbers_are_those_of_its_tables() -> None:
+def test_paper_numbers_match_the_paper() -> None:
     table1 = {
         "bpr-mf": (".2653 .2149", ".0762 .0588", ".1371 .1126", ".2894 .1907"),
         "gcn": (".2628 .2086", ".0701 .0569", ".1426 .1161", ".3025 .1919"),
@@ -391,7 +391,7 @@ def test_the_papers_numbers_are_those_of_its_tables() -> None:
 # -- pages ------------------------------------------------------------------------------------------------------------
 
 
-def test_only_what_is_between_the_marks_is_replaced() -> None:
+def test_fill_replaces_only_marked_blocks() -> None:
     page = (
         "by hand\n<!-- generated: a -->\nold\n<!-- end: a -->\nalso by hand\n<!-- generated: b -->\n<!-- end: b -->\n"
     )
@@ -402,7 +402,7 @@ def test_only_what_is_between_the_marks_is_replaced() -> None:
         fill(page.replace("<!-- end: a -->", ""), {"a": "new"}, "a page")
 
 
-def test_the_report_and_the_readme_are_what_the_results_say(book: Recipes) -> None:
+def test_report_and_readme_are_up_to_date(book: Recipes) -> None:
     """`dgcf reproduce all --render` would change nothing."""
     shown = views(book, Store(PROJECT / "results"), "all")
     report, readme = (PROJECT / REPORT).read_text(), (PROJECT / "README.md").read_text()

@@ -28,7 +28,7 @@ from dgcf.experiments.reproduce.runner import CellFilter
 from dgcf.experiments.reproduce.select import decisions, write_decisions
 from dgcf.train import Recipe, resolve
 from tests.conftest import PROJECT
-from tests.experiments.reproducing import QUICK, Place, place, trial_grid
+from tests.experiments.reproduce.workspace import QUICK, Workspace, make_workspace, trial_grid
 
 LOOP = "epochs = 4, evaluate_every = 2, dim = 8, batch_size = 256"
 CANDIDATES = "[{}, { learning_rate = 0.05 }, { layers = 1, edge_dropout = 0.3 }, { learning_rate = 1e-6 }]"
@@ -58,12 +58,12 @@ class Notes(Progress):
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Place:
-    return place(tmp_path, tuning=TUNING, table1=FIRST)
+def small(tmp_path: Path) -> Workspace:
+    return make_workspace(tmp_path, tuning=TUNING, table1=FIRST)
 
 
-def recipe_of(made: Place, file: str) -> dict[str, Any]:
-    return read_toml(made.root / "recipes" / file)
+def recipe_of(workspace: Workspace, file: str) -> dict[str, Any]:
+    return read_toml(workspace.root / "recipes" / file)
 
 
 def resolved(written: dict[str, Any]) -> Recipe:
@@ -71,12 +71,12 @@ def resolved(written: dict[str, Any]) -> Recipe:
     return resolve(written.pop("model"), preset=written.pop("preset"), settings=written)
 
 
-def replaced(made: Place, **parts: Pairs) -> Dataset:
+def replaced(workspace: Workspace, **parts: Pairs) -> Dataset:
     """The dataset with other parts, in the place of the old one."""
-    before = load(made.root / "data" / "small")
+    before = load(workspace.root / "data" / "small")
     after = replace(before, **parts)
-    after.save(made.root / "data" / "small", overwrite=True)
-    path = made.root / "recipes" / "reproduce" / "data.toml"
+    after.save(workspace.root / "data" / "small", overwrite=True)
+    path = workspace.root / "recipes" / "reproduce" / "data.toml"
     path.write_text(path.read_text().replace(before.fingerprint, after.fingerprint))
     return after
 
@@ -84,8 +84,8 @@ def replaced(made: Place, **parts: Pairs) -> Dataset:
 # -- what is tried ----------------------------------------------------------------------------------------------------
 
 
-def test_every_model_has_the_candidates_that_mean_something_for_it(small: Place) -> None:
-    keys = [cell.key for cell in small.book.experiment("tuning").cells]
+def test_trials_leave_out_settings_without_effect(small: Workspace) -> None:
+    keys = [cell.key for cell in small.recipes.experiment("tuning").cells]
     loop = LOOP.replace(" = ", "=").replace(", ", ":")
     assert keys == [
         f"small:trial:bpr-mf:tuned:{loop}:seed=0",
@@ -115,7 +115,7 @@ def test_every_model_has_the_candidates_that_mean_something_for_it(small: Place)
     ],
     ids=str,
 )
-def test_a_slip_among_trials_is_one_sentence(small: Place, change: tuple[str, str], sentence: str) -> None:
+def test_error_in_trials_is_reported(small: Workspace, change: tuple[str, str], sentence: str) -> None:
     small.write("tuning", TUNING.replace(*change))
     with pytest.raises(ConfigError, match=sentence):
         Recipes.read(small.root / "recipes")
@@ -124,7 +124,7 @@ def test_a_slip_among_trials_is_one_sentence(small: Place, change: tuple[str, st
 # -- what is decided --------------------------------------------------------------------------------------------------
 
 
-def test_the_winner_of_validation_is_written_and_trained(small: Place) -> None:
+def test_best_candidate_is_written_and_trained(small: Workspace) -> None:
     assert small.runner.run("table1").done == []  # nothing is decided yet
     tally = small.runner.run("all", seeds=1)
     assert tally.missing == {}
@@ -145,13 +145,13 @@ def test_the_winner_of_validation_is_written_and_trained(small: Place) -> None:
         assert f"Use it by: dgcf train planted --config recipes/small/{model}.toml" in text
 
 
-def test_test_is_never_looked_at(small: Place) -> None:
+def test_trials_never_evaluate_test(small: Workspace) -> None:
     small.runner.run("tuning")
     for line in small.lines("tuning"):
         assert {"test", "n_users", "measures"}.isdisjoint(line)
         assert line["validation"]["recall@20"] > 0
     assert not (small.store.folder / "users").exists()
-    other = place(small.root / "other", tuning=TUNING)
+    other = make_workspace(small.root / "other", tuning=TUNING)
     before = load(other.root / "data" / "small")
     drawn = np.random.default_rng(0)
     rows = np.arange(before.n_users, dtype=np.int32)
@@ -165,24 +165,24 @@ def test_test_is_never_looked_at(small: Place) -> None:
         assert recipe_of(small, f"small/{model}.toml") == recipe_of(other, f"small/{model}.toml")
 
 
-def test_the_mean_over_the_seeds_decides_the_best(tmp_path: Path) -> None:
-    made = place(tmp_path, tuning=f'title = "T"\n{BEST}')
-    made.runner.run("tuning", seeds=1)
+def test_mean_over_seeds_decides_best(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path, tuning=f'title = "T"\n{BEST}')
+    workspace.runner.run("tuning", seeds=1)
     assert not (tmp_path / "recipes" / "small").exists()  # two of four trials say nothing yet
-    made.runner.run("tuning")
+    workspace.runner.run("tuning")
     means: dict[int, float] = {}
-    for line in made.lines("tuning"):
+    for line in workspace.lines("tuning"):
         means[line["varied"]["layers"]] = means.get(line["varied"]["layers"], 0) + line["validation"]["recall@20"] / 2
-    written = recipe_of(made, "small/best.toml")
+    written = recipe_of(workspace, "small/best.toml")
     assert written["layers"] == max(means, key=lambda layers: means[layers])
     text = (tmp_path / "recipes" / "small" / "best.toml").read_text()
     assert f"mean validation recall@20 {max(means.values()):.6f} at epoch " in text
     assert "seed 0, 1." in text
-    made.write("best", 'title = "B"\n[[grid]]\ndata = ["small"]\nmodels = ["dgcf"]\nsettings = ["best"]\n')
-    assert made.runner.run("best", seeds=1).missing == {}
+    workspace.write("best", 'title = "B"\n[[grid]]\ndata = ["small"]\nmodels = ["dgcf"]\nsettings = ["best"]\n')
+    assert workspace.runner.run("best", seeds=1).missing == {}
 
 
-def test_nothing_is_tried_twice_and_a_lost_file_comes_back(small: Place) -> None:
+def test_trials_run_once_and_a_deleted_file_is_rewritten(small: Workspace) -> None:
     first = small.runner.run("tuning", only="bpr-mf")
     assert [path.name for path in (small.root / "recipes" / "small").iterdir()] == ["bpr-mf.toml"]
     again = small.runner.run("tuning")
@@ -200,7 +200,7 @@ def test_nothing_is_tried_twice_and_a_lost_file_comes_back(small: Place) -> None
     assert kept.stat().st_mtime_ns == stamps[kept]
 
 
-def test_a_trial_takes_the_validation_of_the_same_training(small: Place) -> None:
+def test_trial_reuses_the_validation_of_the_same_training(small: Workspace) -> None:
     text = f'title = "P"\n[[grid]]\ndata = ["small"]\nmodels = ["lightgcn"]\nsettings = ["paper"]\nset = {{ {LOOP} }}\n'
     small.write("table1", text)
     small.runner.run("table1", seeds=1)
@@ -218,27 +218,27 @@ def test_a_trial_takes_the_validation_of_the_same_training(small: Place) -> None
         assert anew[name] == line[name]
 
 
-def test_what_cannot_be_trained_is_spent_and_never_wins(tmp_path: Path) -> None:
+def test_failed_trial_is_recorded_and_never_wins(tmp_path: Path) -> None:
     diverges = "{ layers = 60, learning_rate = 10.0 }"
     text = 'title = "T"' + trial_grid('["dgcf-chp"]', QUICK, f"[{diverges}, {{ layers = 1 }}]")
-    made = place(tmp_path, tuning=text)
-    tally = made.runner.run("tuning")
+    workspace = make_workspace(tmp_path, tuning=text)
+    tally = workspace.runner.run("tuning")
     assert (len(tally.done), tally.missing) == (2, {})
-    failed, trained = made.lines("tuning")
+    failed, trained = workspace.lines("tuning")
     assert (failed["validation"], trained["varied"]["layers"]) == (None, 1)
     assert "is not finite in epoch" in failed["reason"]
-    assert recipe_of(made, "small/dgcf-chp.toml")["layers"] == 1
-    assert made.runner.run("tuning").done == []
-    made.write("tuning", text.replace(", { layers = 1 }", ""))
+    assert recipe_of(workspace, "small/dgcf-chp.toml")["layers"] == 1
+    assert workspace.runner.run("tuning").done == []
+    workspace.write("tuning", text.replace(", { layers = 1 }", ""))
     (tmp_path / "recipes" / "small" / "dgcf-chp.toml").unlink()
     notes = Notes()
-    made.runner.run("tuning", progress=notes)
+    workspace.runner.run("tuning", progress=notes)
     (sentence,) = notes.told
     assert sentence.startswith("no candidate for small/dgcf-chp.toml could be trained")
     assert not (tmp_path / "recipes" / "small" / "dgcf-chp.toml").exists()
 
 
-def test_without_validation_nothing_can_be_decided(small: Place) -> None:
+def test_trials_need_a_validation_part(small: Workspace) -> None:
     before = load(small.root / "data" / "small")
     nothing = np.array([], dtype=np.int32)
     replaced(small, validation=Pairs.from_indices(nothing, nothing, before.n_users, before.n_items))
@@ -249,7 +249,7 @@ def test_without_validation_nothing_can_be_decided(small: Place) -> None:
 # -- a dataset without validation -------------------------------------------------------------------------------------
 
 
-def test_a_dataset_without_validation_takes_settings_and_epochs(small: Place) -> None:
+def test_dataset_without_validation_takes_settings_and_epochs(small: Workspace) -> None:
     carved = load(small.root / "data" / "small")
     nothing = Pairs.from_indices(*(np.array([], dtype=np.int32),) * 2, carved.n_users, carved.n_items)
     whole = replace(carved, train=carved.train.union(carved.validation), validation=nothing)
@@ -280,20 +280,20 @@ def test_a_dataset_without_validation_takes_settings_and_epochs(small: Place) ->
 
 
 @pytest.mark.parametrize("used", [("small", "whole"), ("whole",), ()])
-def test_a_file_says_which_cells_use_it(tmp_path: Path, used: tuple[str, ...]) -> None:
-    made = place(tmp_path, tuning=TUNING.replace('"bpr-mf", ', ""))
+def test_settings_file_names_the_cells_that_use_it(tmp_path: Path, used: tuple[str, ...]) -> None:
+    workspace = make_workspace(tmp_path, tuning=TUNING.replace('"bpr-mf", ', ""))
     path = tmp_path / "recipes" / "reproduce" / "data.toml"
     about = path.read_text()
     whole = about.replace("[small]", "[whole]").replace('family = "small"', 'family = "whole"')
     path.write_text(f'{about}validation_of = "planted"\n{whole}settings_of = "small"\n')
     if used:
-        made.write("table1", FIRST.replace('"bpr-mf", ', "").replace('["small"]', json.dumps(used)))
-    made.runner.run("tuning")
+        workspace.write("table1", FIRST.replace('"bpr-mf", ', "").replace('["small"]', json.dumps(used)))
+    workspace.runner.run("tuning")
     by, *_, only = (
         (tmp_path / "recipes" / "small" / "lightgcn.toml").read_text().splitlines()[2].split(": dgcf reproduce ")
     )
     name, _, pattern = only.partition(" --only ")
-    (first, *_) = CellFilter(name, shlex.split(pattern)[0]).cells(made.book)
+    (first, *_) = CellFilter(name, shlex.split(pattern)[0]).cells(workspace.recipes)
     assert first.source.name == (used or ("small",))[0]
     assert (
         by
@@ -308,7 +308,7 @@ def test_a_file_says_which_cells_use_it(tmp_path: Path, used: tuple[str, ...]) -
 # -- a bare machine, and what is shown --------------------------------------------------------------------------------
 
 
-def test_tuning_needs_nothing_but_numpy_scipy_torch_and_safetensors(small: Place) -> None:
+def test_tuning_needs_only_numpy_scipy_torch_and_safetensors(small: Workspace) -> None:
     script = f"""
         import sys
         for name in ("duckdb", "pydantic", "typer", "rich", "pandas", "matplotlib", "optuna", "implicit"):
@@ -325,10 +325,10 @@ def test_tuning_needs_nothing_but_numpy_scipy_torch_and_safetensors(small: Place
     assert resolved(recipe_of(small, "small/bpr-mf.toml")).train.learning_rate == 0.05
 
 
-def test_the_page_says_what_was_tried_and_what_won(small: Place) -> None:
+def test_tuning_table_shows_candidates_and_winner(small: Workspace) -> None:
     small.write("paper", "")
     small.runner.run("tuning", only="bpr-mf")
-    (view,) = views(small.book, small.store, "tuning")
+    (view,) = views(small.recipes, small.store, "tuning")
     text = Page(view).block("")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[0:7] == "| small"
@@ -341,7 +341,9 @@ def test_the_page_says_what_was_tried_and_what_won(small: Place) -> None:
     assert "- Another one was tuned elsewhere." in text
     small.write("tuning", TUNING.replace("candidates = [", "candidates = [{ learning_rate = 0.01 }, "))
     added, _ = (
-        line for line in Page(views(small.book, small.store, "tuning")[0]).block("").splitlines() if "| small" in line
+        line
+        for line in Page(views(small.recipes, small.store, "tuning")[0]).block("").splitlines()
+        if "| small" in line
     )
     told = "stands from before; 3 of 4 candidates are recorded"
     assert added.startswith(f"| small/bpr-mf.toml | bpr-mf | {told} | 3 of 4 | – | – |")
@@ -350,7 +352,7 @@ def test_the_page_says_what_was_tried_and_what_won(small: Place) -> None:
 # -- the recorded trials ----------------------------------------------------------------------------------------------
 
 
-def test_the_recipes_are_what_the_recorded_trials_decide(tmp_path: Path) -> None:
+def test_settings_files_follow_from_recorded_trials(tmp_path: Path) -> None:
     """Those that are decided, written anew, are the same files."""
     book, store = Recipes.read(PROJECT / "recipes"), Store(PROJECT / "results")
     trials, index = book.experiment("tuning").trials, store.index(["tuning"])
@@ -363,7 +365,7 @@ def test_the_recipes_are_what_the_recorded_trials_decide(tmp_path: Path) -> None
     assert all((tmp_path / one.file).is_file() for one in decided)
 
 
-def test_what_the_recipes_name_is_there() -> None:
+def test_commands_in_settings_files_match_cells() -> None:
     book, named = Recipes.read(PROJECT / "recipes"), 0
     for path in (PROJECT / "recipes").glob("*/*.toml"):
         for name, pattern in re.findall(r"^# .*: dgcf reproduce (\S+) --only '(.*)'$", path.read_text(), re.MULTILINE):

@@ -49,7 +49,7 @@ settings = ["tuned"]
 
 
 @dataclass(frozen=True)
-class Place:
+class Workspace:
     """A folder with recipes, prepared data and results."""
 
     root: Path
@@ -59,12 +59,12 @@ class Place:
         return Store(self.root / "results")
 
     @property
-    def book(self) -> Recipes:
+    def recipes(self) -> Recipes:
         return Recipes.read(self.root / "recipes")
 
     @property
     def runner(self) -> Runner:
-        return Runner(self.book, self.store, self.root / "data", "cpu")
+        return Runner(self.recipes, self.store, self.root / "data", "cpu")
 
     def write(self, name: str, text: str) -> None:
         (self.root / "recipes" / "reproduce" / f"{name}.toml").write_text(text, encoding="utf-8")
@@ -90,17 +90,17 @@ class Place:
         return [json.loads(line) for line in self.store.path(experiment).read_text().splitlines()]
 
 
-def place(root: Path, **recipes: str) -> Place:
+def make_workspace(root: Path, **recipes: str) -> Workspace:
     """A place with the recipes of this module, or with others."""
     dataset = planted(120, 60)
     dataset.save(root / "data" / "small")
-    made = Place(root)
+    workspace = Workspace(root)
     (root / "recipes" / "reproduce").mkdir(parents=True)
     about = 'title = "Small"\nknown = "planted"\nfamily = "small"\nseeds = 2'
-    made.write("data", f'[small]\n{about}\nfingerprints = ["{dataset.fingerprint}"]\n')
+    workspace.write("data", f'[small]\n{about}\nfingerprints = ["{dataset.fingerprint}"]\n')
     for name, text in (recipes or RECIPES).items():
-        made.write(name, text)
-    return made
+        workspace.write(name, text)
+    return workspace
 
 
 def trial_grid(models: str, loop: str, candidates: str, *, decides: str = "tuned", more: str = "") -> str:

@@ -18,7 +18,7 @@ from dgcf.experiments.progress import Progress
 from dgcf.experiments.reproduce.cells import Cell
 from dgcf.experiments.reproduce.machine import estimate
 from dgcf.experiments.reproduce.results import CLAIMS
-from tests.experiments.reproducing import QUICK, Place, place, trial_grid
+from tests.experiments.reproduce.workspace import QUICK, Workspace, make_workspace, trial_grid
 
 GRID = f"""
 [[grid]]
@@ -60,9 +60,9 @@ settings = ["tuned"]
 OF_THE_CLOCK = ("seconds", "seconds_per_epoch", "hardware")
 
 
-def told(made: Place) -> dict[tuple[str, str], dict[str, Any]]:
+def told(workspace: Workspace) -> dict[tuple[str, str], dict[str, Any]]:
     """All lines by name, less the time; no name has two."""
-    lines = [line for name in made.book.experiments for line in made.lines(name)]
+    lines = [line for name in workspace.recipes.experiments for line in workspace.lines(name)]
     found = {(line["experiment"], line["key"]): line for line in lines}
     assert len(found) == len(lines)
     return {
@@ -77,8 +77,8 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
     return [json.loads(out) for out, _ in said]
 
 
-def cells(made: Place, only: str, name: str = "many") -> list[Cell]:
-    return made.book.experiment(name).matching(only)
+def cells(workspace: Workspace, only: str, name: str = "many") -> list[Cell]:
+    return workspace.recipes.experiment(name).matching(only)
 
 
 class Until(Progress):
@@ -98,16 +98,16 @@ class Until(Progress):
 @pytest.fixture(scope="module")
 def lone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
     """The lines of one process alone."""
-    alone = place(tmp_path_factory.mktemp("alone"), many=MANY, same=SAME)
+    alone = make_workspace(tmp_path_factory.mktemp("alone"), many=MANY, same=SAME)
     assert alone.runner.run("all").missing == {}
     return told(alone)
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-def test_together_they_record_every_cell_once_and_as_one_alone(
+def test_processes_together_record_every_cell_once_with_equal_results(
     tmp_path: Path, lone: dict[tuple[str, str], dict[str, Any]], processes: int
 ) -> None:
-    shared = place(tmp_path, many=MANY, same=SAME)
+    shared = make_workspace(tmp_path, many=MANY, same=SAME)
     tallies = finish([shared.start("all") for _ in range(processes)])
     assert told(shared) == lone
     names = sorted(f"{experiment} {key}" for experiment, key in told(shared))
@@ -117,52 +117,52 @@ def test_together_they_record_every_cell_once_and_as_one_alone(
     assert not (shared.store.folder / CLAIMS).exists()
 
 
-def test_trials_and_what_they_decide_are_shared_in_one_go(tmp_path: Path) -> None:
-    alone, shared = (place(tmp_path / name, tuning=TRIED, table1=TUNED) for name in ("alone", "shared"))
+def test_processes_share_trials_and_trainings_in_one_run(tmp_path: Path) -> None:
+    alone, shared = (make_workspace(tmp_path / name, tuning=TRIED, table1=TUNED) for name in ("alone", "shared"))
     assert alone.runner.run("all").missing == {}
     finish([shared.start("all") for _ in range(2)])
     assert told(shared) == told(alone)
     for model in ("bpr-mf", "lightgcn"):
-        one, other = (made.root / "recipes" / "small" / f"{model}.toml" for made in (alone, shared))
+        one, other = (workspace.root / "recipes" / "small" / f"{model}.toml" for workspace in (alone, shared))
         assert one.read_bytes() == other.read_bytes()
     assert len(list((shared.root / "recipes" / "small").iterdir())) == 2
 
 
-def test_what_a_killed_process_was_at_is_taken_over(tmp_path: Path) -> None:
+def test_cells_of_a_killed_process_are_taken_over(tmp_path: Path) -> None:
     long = GRID.replace("epochs = 8", "epochs = 100") + 'models = ["dgcf"]\nseeds = 3\nsweep = { layers = [1, 2] }\n'
-    made = place(tmp_path, long=f'title = "Long"\n{long}')
-    first = made.start("long")
+    workspace = make_workspace(tmp_path, long=f'title = "Long"\n{long}')
+    first = workspace.start("long")
     assert first.stderr is not None
     while "seed=0" not in first.stderr.readline():
         assert first.poll() is None
-    while not list((made.store.folder / CLAIMS).glob("*-1")):
+    while not list((workspace.store.folder / CLAIMS).glob("*-1")):
         assert first.poll() is None
     first.send_signal(signal.SIGSTOP)  # in the midst of the next one, of which it does not let go
-    second = made.start("long")
+    second = workspace.start("long")
     assert second.stderr is not None
     while "waiting for them" not in second.stderr.readline():
         assert second.poll() is None
-    assert ["layers=1" in line["key"] for line in made.lines("long")] == 2 * [True] + 3 * [False]
+    assert ["layers=1" in line["key"] for line in workspace.lines("long")] == 2 * [True] + 3 * [False]
     first.send_signal(signal.SIGKILL)
     first.communicate()
     (tally,) = finish([second])
-    keys = sorted(one.key for one in made.book.experiment("long").cells)
-    assert sorted(key for _, key in told(made)) == sorted(tally["known"] + tally["done"]) == keys
+    keys = sorted(one.key for one in workspace.recipes.experiment("long").cells)
+    assert sorted(key for _, key in told(workspace)) == sorted(tally["known"] + tally["done"]) == keys
     assert len(tally["done"]) == 5
-    assert not (made.store.folder / CLAIMS).exists()
+    assert not (workspace.store.folder / CLAIMS).exists()
 
 
-def test_what_another_has_is_passed_over_and_waited_for(tmp_path: Path) -> None:
-    made = place(tmp_path, many=MANY)
-    keys = [one.key for one in made.book.experiment("many").cells]
+def test_claimed_cells_are_skipped_and_waited_for(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path, many=MANY)
+    keys = [one.key for one in workspace.recipes.experiment("many").cells]
     watcher = Until("waiting for them")
     found: list[Any] = []
-    worker = threading.Thread(target=lambda: found.append(made.runner.run("many", progress=watcher)))
-    with made.store.claim(cells(made, "dgcf:*seed=0")) as got:
+    worker = threading.Thread(target=lambda: found.append(workspace.runner.run("many", progress=watcher)))
+    with workspace.store.claim(cells(workspace, "dgcf:*seed=0")) as got:
         assert got
         worker.start()
         assert watcher.event.wait(60)
-        recorded = {line["key"] for line in made.lines("many")}
+        recorded = {line["key"] for line in workspace.lines("many")}
         missing = [key for key in keys if key not in recorded]
         assert len(missing) == 1 + 1  # one seed of dgcf, and so the comparison with it; on a CPU seeds are shared, too
         assert all(":dgcf:" in key or ":comparison:" in key for key in missing)
@@ -174,46 +174,46 @@ def test_what_another_has_is_passed_over_and_waited_for(tmp_path: Path) -> None:
     assert tally.done == keys
 
 
-def test_what_is_decided_is_trained_while_other_trials_are_still_tried(tmp_path: Path) -> None:
-    made = place(tmp_path, tuning=TRIED, table1=TUNED)
+def test_decided_settings_are_trained_while_other_trials_run(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path, tuning=TRIED, table1=TUNED)
     watcher = Until("waiting for them")
-    worker = threading.Thread(target=lambda: made.runner.run("all", progress=watcher))
-    with made.store.claim(cells(made, "lightgcn", "tuning")):
+    worker = threading.Thread(target=lambda: workspace.runner.run("all", progress=watcher))
+    with workspace.store.claim(cells(workspace, "lightgcn", "tuning")):
         worker.start()
         assert watcher.event.wait(60)
-        assert {line["label"] for line in made.lines("table1")} == {"bpr-mf"}
+        assert {line["label"] for line in workspace.lines("table1")} == {"bpr-mf"}
     worker.join(60)
-    assert {line["label"] for line in made.lines("table1")} == {"bpr-mf", "lightgcn"}
+    assert {line["label"] for line in workspace.lines("table1")} == {"bpr-mf", "lightgcn"}
 
 
 # -- how long it takes ------------------------------------------------------------------------------------------------
 
 
-def test_with_a_limit_nobody_is_waited_for_longer(tmp_path: Path) -> None:
-    made = place(tmp_path, many=MANY)
-    made.runner.run("many", only="statistics")
-    with made.store.claim(cells(made, "dgcf-la")):
-        tally = made.runner.run("many", only="dgcf-la", limit=1.2)
+def test_waiting_ends_at_the_limit(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path, many=MANY)
+    workspace.runner.run("many", only="statistics")
+    with workspace.store.claim(cells(workspace, "dgcf-la")):
+        tally = workspace.runner.run("many", only="dgcf-la", limit=1.2)
     assert set(tally.missing.values()) == {"other processes were at work, and there was no time left to wait"}
     assert (tally.done, len(tally.missing)) == ([], 2)
 
 
-def test_what_would_end_too_late_is_passed_over_for_what_is_shorter(tmp_path: Path) -> None:
-    made = place(tmp_path, many=MANY)
-    made.runner.run("many", seeds=1)
-    path = made.store.path("many")
-    lines = made.lines("many")
+def test_cell_that_would_end_after_the_limit_is_skipped(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path, many=MANY)
+    workspace.runner.run("many", seeds=1)
+    path = workspace.store.path("many")
+    lines = workspace.lines("many")
     for line in lines:
         line["seconds"] = 1000 if line["model"] == "dgcf" else 0.1
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    tally = made.runner.run("many", only="seed=1", limit=100)
-    assert tally.missing == {cells(made, "dgcf:paper:*seed=1")[0].key: "there was no time left"}
+    tally = workspace.runner.run("many", only="seed=1", limit=100)
+    assert tally.missing == {cells(workspace, "dgcf:paper:*seed=1")[0].key: "there was no time left"}
     assert len(tally.done) == 3
 
 
-def test_the_estimate_is_of_what_is_most_alike(tmp_path: Path) -> None:
-    made = place(tmp_path, many=MANY)
-    cells = made.book.experiment("many").matching("lightgcn:paper:*seed")
+def test_estimate_uses_the_most_similar_lines(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path, many=MANY)
+    cells = workspace.recipes.experiment("many").matching("lightgcn:paper:*seed")
     here = {"device": "cpu", "cpu": "this"}
 
     def line(seconds: float, **other: Any) -> dict[str, Any]:
@@ -237,15 +237,17 @@ def test_the_estimate_is_of_what_is_most_alike(tmp_path: Path) -> None:
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_memory_that_others_may_have_taken_spends_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_beside_other_processes_records_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any, **__: Any) -> Iterator[Any]:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr("dgcf.experiments.reproduce.cells.training.train_seeds", full)
-    made = place(tmp_path, tuning=TRIED)
-    with made.store.claim(cells(made, "lightgcn", "tuning")):
-        tally = made.runner.run("tuning", only="bpr-mf")
+    workspace = make_workspace(tmp_path, tuning=TRIED)
+    with workspace.store.claim(cells(workspace, "lightgcn", "tuning")):
+        tally = workspace.runner.run("tuning", only="bpr-mf")
     assert set(tally.missing.values()) == {"CUDA out of memory."}
-    assert not made.store.path("tuning").exists()
-    assert len(made.runner.run("tuning", only="bpr-mf").done) == 3
-    assert {line["validation"] for line in made.lines("tuning")} == {None}
+    assert not workspace.store.path("tuning").exists()
+    assert len(workspace.runner.run("tuning", only="bpr-mf").done) == 3
+    assert {line["validation"] for line in workspace.lines("tuning")} == {None}
