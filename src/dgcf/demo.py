@@ -1,6 +1,6 @@
-"""``make demo``: from nothing to recommendations with reasons, by the commands that a user would type.
+"""``make demo``: prepare a dataset, train a model and recommend with explanations, by the commands of a user.
 
-It takes MovieLens 100K; without a way to get it, the generated dataset, and says so.
+The dataset is MovieLens 100K, or a generated one if it cannot be fetched.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from dgcf.data.catalog import fetch
 from dgcf.errors import DataError
 
 FOLDER = Path("demo")
-# Small enough for a coffee break on two cores; `dgcf train ml-100k` has the paper's settings.
+# A few minutes on two cores; `dgcf train ml-100k` uses the settings of the paper.
 QUICK = ["layers=2", "learning_rate=0.005", "batch_size=4096", "epochs=40", "min_epochs=20", "patience=3"]
 
 
 def main() -> None:
+    """Run the demo in the folder ``demo``."""
     name, user, liked = _dataset()
     data, run = FOLDER / name, FOLDER / "run"
     shutil.rmtree(run, ignore_errors=True)
@@ -29,15 +30,15 @@ def main() -> None:
     _dgcf("train", str(data), "--model", "dgcf", "--preset", "plain", *settings, "--out", str(run))
     _dgcf("recommend", str(run), "--user", user, "-k", "5", "--why")
     _dgcf("recommend", str(run), *(word for item in liked for word in ("--items", item)), "-k", "5", "--why")
-    notify("That was all: `dgcf explain`, `dgcf similar` and `dgcf evaluate` take the same folder, demo/run.")
+    notify("Next: `dgcf explain`, `dgcf similar` and `dgcf evaluate` accept the same folder, demo/run.")
 
 
 def _dataset() -> tuple[str, str, tuple[str, ...]]:
-    """A dataset that can be had here, one of its users, and three of its titles."""
+    """Return the name of an available dataset, one of its users, and three of its titles."""
     try:
         fetch("ml-100k", notify)
     except DataError as problem:
-        notify(f"MovieLens 100K cannot be had here: {problem}\nThe generated dataset `planted` takes its place.")
+        notify(f"MovieLens 100K is not available: {problem} The generated dataset `planted` is used instead.")
         return (
             "planted",
             "u00007",
@@ -46,10 +47,10 @@ def _dataset() -> tuple[str, str, tuple[str, ...]]:
     return "ml-100k", "196", ("Toy Story", "Aladdin", "Lion King")
 
 
-def _dgcf(*words: str) -> None:
-    """Show a command and run it, as a process of its own."""
-    out.print(f"\n$ dgcf {shlex.join(words)}", style="bold", soft_wrap=True, markup=False)
-    done = subprocess.run([sys.executable, "-m", "dgcf", *words], check=False)  # nosec B603 # a list of words, no shell
+def _dgcf(*arguments: str) -> None:
+    """Print a command and run it in a new process."""
+    out.print(f"\n$ dgcf {shlex.join(arguments)}", style="bold", soft_wrap=True, markup=False)
+    done = subprocess.run([sys.executable, "-m", "dgcf", *arguments], check=False)  # nosec B603 # no shell
     if done.returncode:
         sys.exit(done.returncode)
 

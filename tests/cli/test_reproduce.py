@@ -100,9 +100,9 @@ def test_prepare_writes_only_the_selected_datasets(project: Path, tmp_path: Path
     [
         (("tabel3",), "there is no experiment 'tabel3'; did you mean 'table3'?"),
         (("table3", "--only", "elsewhere"), "table3 has no cell 'elsewhere'"),
-        (("table3", "--render", "--only", "small"), "--render draws all that is recorded; leave --only out."),
+        (("table3", "--render", "--only", "small"), "--render uses all recorded results; leave out --only."),
         (("table3", "--device", "tpu"), "device 'tpu' cannot be used here"),
-        (("table3", "--data-home", "nowhere"), "--data-home nowhere is no folder"),
+        (("table3", "--data-home", "nowhere"), "--data-home nowhere is not a folder"),
     ],
     ids=str,
 )

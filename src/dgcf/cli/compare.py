@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dgcf.cli.evaluate import cut_offs
-from dgcf.cli.inputs import MAX_SEEDS, PRESET_HELP, CutOffs, Device, Mask, RunData, read_dataset
+from dgcf.cli.inputs import MAX_SEEDS, PRESET_HELP, CutOffs, Device, Mask, RunData, cut_offs, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify, progress
 from dgcf.errors import ConfigError
 

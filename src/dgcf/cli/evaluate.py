@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from dgcf.cli.inputs import CutOffs, Device, Mask, RunData, RunFolder
+from dgcf.cli.inputs import CutOffs, Device, Mask, RunData, RunFolder, cut_offs
 from dgcf.cli.terminal import AsJson, emit, notify, progress
-from dgcf.errors import ConfigError
 
 
 def register(root: typer.Typer) -> None:
@@ -48,11 +47,3 @@ def evaluate_run(
             notify=notify,
         )
     emit(answer, as_json, lambda: draw(evaluation, answer))
-
-
-def cut_offs(text: str) -> list[int]:
-    """Return the cut-offs of ``--k``, such as ``10,20``."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"--k got {text!r}, expected whole numbers separated by commas, such as 10,20.") from None

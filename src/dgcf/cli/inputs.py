@@ -11,6 +11,7 @@ from dgcf.cli.terminal import notify, progress
 from dgcf.data import Dataset, load
 from dgcf.data.prepare import Preparation
 from dgcf.data.readers import ReadOptions
+from dgcf.errors import ConfigError
 
 if TYPE_CHECKING:
     from dgcf.recommend import Recommender
@@ -39,6 +40,14 @@ Mask = Annotated[str, typer.Option(help="Items to exclude from the ranking: trai
 CutOffs = Annotated[str, typer.Option("--k", help="Cut-offs, separated by commas.")]
 K = Annotated[int, typer.Option("-k", "--k", help="Number of results; all if there are fewer.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing file or folder.")]
+
+
+def cut_offs(text: str) -> list[int]:
+    """Return the cut-offs of ``--k``, such as ``10,20``."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--k got {text!r}, expected whole numbers separated by commas, such as 10,20.") from None
 
 
 def read_dataset(source: str, preparation: Preparation | None = None, read: ReadOptions | None = None) -> Dataset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -62,14 +61,11 @@ def recommend(
 def _recommend_all(
     run: Path, data: str | None, k: int, target: Path | None, seen: bool, overwrite: bool, as_json: bool
 ) -> None:
-    from dgcf.recommend.batch import Batch
+    from dgcf.recommend import answers
 
     if target is None:
         raise ConfigError("--all requires a file; name it with --out, such as --out recommendations.parquet.")
     rec = load_recommender(run, data)
-    began = time.perf_counter()
     with progress(f"recommending to {rec.snapshot.n_users:,} users", rec.snapshot.n_users) as update:
-        result = Batch(rec.snapshot, k, exclude_seen=not seen).write(target, overwrite=overwrite, update=update)
-    result |= {"k": k, "seconds": time.perf_counter() - began}
-
+        result = answers.recommend_all(rec, target, k=k, exclude_seen=not seen, overwrite=overwrite, update=update)
     emit(result, as_json, lambda: view.draw_batch(result, rec.snapshot.n_items, target))

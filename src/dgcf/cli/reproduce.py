@@ -1,25 +1,22 @@
-"""``dgcf reproduce``: every table and figure of the paper, by one command each."""
+"""``dgcf reproduce``: reproduce the tables and figures of the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dgcf.cli.inputs import Device
-from dgcf.cli.terminal import AsJson, emit, notify, out
+from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.errors import ConfigError, StoppedError
 from dgcf.experiments.reproduce import IDS
 
 if TYPE_CHECKING:
     from dgcf.experiments.reproduce.recipe import Recipes
     from dgcf.experiments.reproduce.results import Store
-    from dgcf.experiments.reproduce.runner import CellFilter, Tally
-
-LISTED = 20
-"""How many missing cells are named on the screen before the rest is counted."""
 
 
 def register(root: typer.Typer) -> None:
@@ -27,42 +24,34 @@ def register(root: typer.Typer) -> None:
 
 
 def reproduce(
-    experiment: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID",
-            help=f"{', '.join(IDS)}, or all.",
-            show_default=False,
-        ),
-    ],
+    experiment: Annotated[str, typer.Argument(metavar="ID", help=f"{', '.join(IDS)}, or all.", show_default=False)],
     render: Annotated[
-        bool, typer.Option("--render", help="Train nothing; draw tables and figures from what is recorded.")
+        bool, typer.Option("--render", help="Train nothing; write tables and figures of the recorded results.")
     ] = False,
-    seeds: Annotated[int | None, typer.Option(min=1, help="The first so many seeds.", show_default="all")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds to run.", show_default="all")] = None,
     only: Annotated[
         str | None,
-        typer.Option(metavar="CELL", help="Only cells whose name has this in it (`*` is anything, `^` its beginning)."),
+        typer.Option(metavar="CELL", help="Run cells whose key contains this (`*` matches anything, `^` its start)."),
     ] = None,
     device: Device = "auto",
     data_home: Annotated[
-        Path | None, typer.Option(help="The folder of public datasets.", show_default="$DGCF_DATA_HOME")
+        Path | None, typer.Option(help="Folder of the public datasets.", show_default="$DGCF_DATA_HOME")
     ] = None,
     prepare: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Only write the datasets it needs there, for a machine without them."),
+        typer.Option(metavar="FOLDER", help="Only write the required datasets there, for a machine without them."),
     ] = None,
     project: Annotated[
-        Path, typer.Option(help="Where `recipes`, `results` and `docs` are.", show_default="this folder")
+        Path, typer.Option(help="Folder of `recipes`, `results` and `docs`.", show_default="this folder")
     ] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a table or figure of the paper: train what is not recorded yet, or draw what is.
+    """Reproduce a table or figure of the paper: train the cells that are not recorded, or write the recorded results.
 
-    A cell is one training (dataset, model, settings, seed) or one computed thing; recipes in `recipes/reproduce` define
-    them. What is finished is appended to `results/ID.jsonl` and never trained again, so the work can be
-    stopped by Ctrl-C at any time and goes on with the same command, here or on another machine. Several processes can
-    share the work: each trains cells that no other has taken, and takes over those of a killed one. The exit code is 1
-    while cells are missing.
+    A cell is one training (dataset, model, settings, seed) or one computation; `recipes/reproduce` defines them. A
+    finished cell is appended to `results/ID.jsonl` and never trained again. Ctrl-C saves and stops, and the same
+    command resumes, on this machine or another. Several processes share the work: each trains cells that no other
+    holds, and takes those of a killed one. The exit code is 1 while cells are missing.
 
     Example: `dgcf reproduce table4`
 
@@ -70,46 +59,40 @@ def reproduce(
 
     Example: `dgcf reproduce all --render`
     """
-    from dgcf.experiments.reproduce.recipe import Recipes  # here: torch takes seconds to import
+    from dgcf.experiments.reproduce.recipe import Recipes  # here, because torch takes seconds to import
     from dgcf.experiments.reproduce.results import Store
     from dgcf.experiments.reproduce.runner import CellFilter
+    from dgcf.experiments.reproduce.runner import prepare as write_datasets
 
-    _refuse_together(render, {"--seeds": seeds, "--only": only, "--prepare": prepare})
+    _refuse_with_render(render, {"--seeds": seeds, "--only": only, "--prepare": prepare})
     if data_home is not None:
-        _look_for_data_in(data_home)
+        _set_data_home(data_home)
     recipes, store = Recipes.read(project / "recipes", "name that with --project"), Store(project / "results")
     if prepare is not None:
-        _prepare(recipes, CellFilter(experiment, only, seeds), prepare, as_json)
+        emit(write_datasets(recipes, CellFilter(experiment, only, seeds), prepare, notify), as_json, lambda: None)
     elif render:
         _render(recipes, store, experiment, project, as_json)
     else:
         _run(recipes, store, experiment, device, seeds, only, as_json)
 
 
-def _refuse_together(render: bool, others: Mapping[str, Any]) -> None:
-    for name, value in others.items():
+def _refuse_with_render(render: bool, options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
         if render and value is not None:
-            raise ConfigError(f"--render draws all that is recorded; leave {name} out.")
+            raise ConfigError(f"--render uses all recorded results; leave out {name}.")
 
 
-def _look_for_data_in(folder: Path) -> None:
-    import os
-
+def _set_data_home(folder: Path) -> None:
     if not folder.is_dir():
-        raise ConfigError(f"--data-home {folder} is no folder; name the one that holds deoscirec, movielens, ….")
+        raise ConfigError(f"--data-home {folder} is not a folder; name the one that holds deoscirec, movielens, ….")
     os.environ["DGCF_DATA_HOME"] = str(folder)
-
-
-def _prepare(recipes: Recipes, selection: CellFilter, folder: Path, as_json: bool) -> None:
-    from dgcf.experiments.reproduce.runner import prepare
-
-    emit(prepare(recipes, selection, folder, notify), as_json, lambda: None)
 
 
 def _run(
     recipes: Recipes, store: Store, experiment: str, device: str, seeds: int | None, only: str | None, as_json: bool
 ) -> None:
     from dgcf.cli.views.progress import progress_of
+    from dgcf.cli.views.reproduce import draw_tally
     from dgcf.experiments.reproduce.runner import Runner
 
     try:
@@ -117,38 +100,18 @@ def _run(
         tally = runner.run(experiment, seeds=seeds, only=only, progress=progress_of("cells"))
     except KeyboardInterrupt:
         raise StoppedError(
-            f"stopped; what is finished is kept in {store.folder}. The same command goes on from there."
+            f"stopped; finished cells are saved in {store.folder}. Repeat the command to resume."
         ) from None
-    emit(tally.to_dict(), as_json, lambda: _tell(tally))
+    emit(tally.to_dict(), as_json, lambda: draw_tally(tally))
     if tally.missing:
         raise typer.Exit(1)
 
 
-def _tell(tally: Tally) -> None:
-    taken = f"{len(tally.taken_over)} taken over from other cells, " if tally.taken_over else ""
-    told = f"{len(tally.done)} computed, {taken}{len(tally.known)} recorded before, {len(tally.missing)} missing"
-    out.print(f"cells: {told}")
-    _tell_missing(tally.missing)
-
-
-def _tell_missing(missing: Mapping[str, str]) -> None:
-    for key, why in list(missing.items())[:LISTED]:
-        notify(f"missing: {key} ({why})")
-    if len(missing) > LISTED:
-        notify(f"… and {len(missing) - LISTED:,} more; --json names all.")
-
-
 def _render(recipes: Recipes, store: Store, experiment: str, project: Path, as_json: bool) -> None:
+    from dgcf.cli.views.reproduce import draw_rendered
     from dgcf.experiments.reproduce.report.pages import write
 
     rendered = write(recipes, store, experiment, project)
-    missing = {f"{name} {key}": why for name, keys in rendered.missing.items() for key, why in keys.items()}
-    emit(rendered.to_dict(), as_json, lambda: _tell_written(rendered.written, missing))
-    if missing:
+    emit(rendered.to_dict(), as_json, lambda: draw_rendered(rendered))
+    if any(rendered.missing.values()):
         raise typer.Exit(1)
-
-
-def _tell_written(written: Sequence[Path], missing: Mapping[str, str]) -> None:
-    for path in written:
-        out.print(str(path), soft_wrap=True)
-    _tell_missing(missing)

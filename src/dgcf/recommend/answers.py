@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dgcf.errors import ConfigError
 from dgcf.ids import RawId
@@ -11,6 +13,9 @@ from dgcf.ranking.arrays import Side
 from dgcf.recommend.explain import Explanation
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.table import Table
+
+if TYPE_CHECKING:
+    from dgcf.recommend.batch import Update
 
 
 def recommend(
@@ -45,6 +50,23 @@ def recommend(
         index = dict.fromkeys(rec.names["item"].find_all(items))
         answer["items"] = [{"item": snapshot.items.id_of(i), "title": snapshot.items.title_of(i)} for i in index]
     return answer
+
+
+def recommend_all(
+    rec: Recommender,
+    target: Path,
+    *,
+    k: int = 10,
+    exclude_seen: bool = True,
+    overwrite: bool = False,
+    update: Update | None = None,
+) -> dict[str, Any]:
+    """Write recommendations for all users to a file, and return its counts and the seconds it took."""
+    from dgcf.recommend.batch import Batch  # here: answers about one user need no table engine
+
+    began = time.perf_counter()
+    written = Batch(rec.snapshot, k, exclude_seen=exclude_seen).write(target, overwrite=overwrite, update=update)
+    return written | {"k": k, "seconds": time.perf_counter() - began}
 
 
 def explain(rec: Recommender, item: RawId, *, user: RawId | None = None, items: Sequence[RawId] = ()) -> Explanation:
