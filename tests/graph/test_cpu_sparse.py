@@ -1,4 +1,4 @@
-"""The sparse kernels: row slices and transposes against SciPy, on every road that a device may take."""
+"""Sparse kernels: row slices and transposes against SciPy, on all code paths."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_product(R: csr_array, dim: int) -> None:
 @pytest.mark.parametrize("cross", ["filtered", "matrix-free"])
 @pytest.mark.parametrize("p", [0.0, 0.3])
 @pytest.mark.parametrize("restricted", [False, True])
-def test_a_gpu_gives_what_the_cpu_gives(clustered: csr_array, cross: str, p: float, restricted: bool) -> None:
+def test_gpu_and_cpu_propagation_agree(clustered: csr_array, cross: str, p: float, restricted: bool) -> None:
     """Through ``Propagation.apply``: forward, backward, chosen rows and the same draws of drop-edge."""
     propagation = build_propagation(clustered, PropagationSpec(cross=cross)).to(dtype=torch.float64)  # type: ignore[arg-type]
     drop = EdgeDrop(p, 1, 2, 3)

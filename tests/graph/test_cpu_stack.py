@@ -1,4 +1,4 @@
-"""The stack by strips: the values and gradients of the same formula written densely, whatever the threads."""
+"""The strip stack against the dense formula, for any number of threads."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool
     gates=st.sampled_from([None, 1, 3]),
     p=st.sampled_from([0.0, 0.4]),
 )
-def test_values_and_gradients_are_those_of_the_dense_formula(
+def test_values_and_gradients_match_the_dense_formula(
     R: csr_array, dim: int, mean: bool, gates: int | None, p: float
 ) -> None:
     """With repeated rows, isolated nodes, and widths of one strip, two even ones and an odd one."""
@@ -139,14 +139,14 @@ def test_values_and_gradients_are_those_of_the_dense_formula(
 @pytest.mark.usefixtures("cut")
 @pytest.mark.parametrize("layers", [1, 2, 5])
 @pytest.mark.parametrize("n_rows", [1, 40])
-def test_any_depth_and_a_batch_of_one_node(layers: int, n_rows: int) -> None:
+def test_any_depth_and_batch_size(layers: int, n_rows: int) -> None:
     R = csr_array(np.random.default_rng(1).random((8, 6)) < 0.4)
     assert_same(make_case(R, dim=40, layers=layers, gates=layers, p=0.2, n_rows=n_rows))
     assert_same(make_case(R, dim=40, layers=layers, mean=False, n_rows=n_rows))
 
 
 @pytest.mark.usefixtures("cut")
-def test_drawn_weights_of_a_huge_graph_are_held_one_layer_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_graph_draws_one_layer_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     R = csr_array(np.random.default_rng(1).random((8, 6)) < 0.4)
     monkeypatch.setattr(cpustack, "HELD", 1)
     assert_same(make_case(R, dim=40, gates=3, p=0.2))
@@ -190,7 +190,7 @@ def test_the_number_of_threads_changes_no_bit(dim: int) -> None:
 
 
 @pytest.mark.usefixtures("cut")
-def test_steps_may_overlap_and_go_back_twice() -> None:
+def test_overlapping_steps_and_repeated_backward() -> None:
     """The memory of drawn weights is used again, but never while somebody still needs it."""
     R = csr_array(np.random.default_rng(1).random((8, 6)) < 0.4)
     first, second = (make_case(R, dim=40, gates=3, p=0.4, step=step) for step in (1, 2))
@@ -213,7 +213,7 @@ def test_steps_with_and_without_drop_edge_leave_the_matrix_as_it_is() -> None:
         assert_same(case)
 
 
-def test_a_sum_over_more_nodes_than_one_thread_takes_depends_on_no_number_of_threads() -> None:
+def test_l2_sum_does_not_depend_on_the_number_of_threads() -> None:
     found = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
@@ -222,7 +222,7 @@ def test_a_sum_over_more_nodes_than_one_thread_takes_depends_on_no_number_of_thr
     assert torch.equal(*found)
 
 
-def test_weights_that_change_between_the_two_ways_are_noticed() -> None:
+def test_weights_modified_before_backward_raise() -> None:
     case = make_case(csr_array(np.eye(3, 4)), dim=8)
     final, _ = case.strips()
     with torch.no_grad():

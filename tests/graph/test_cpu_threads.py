@@ -54,7 +54,7 @@ def test_jobs_ahead_begin_before_they_are_joined_unless_there_is_one_thread(thre
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_what_a_job_raises_comes_out_after_the_others_have_ended(threads: int, failing: int) -> None:
+def test_exception_of_a_job_is_raised_after_the_others_end(threads: int, failing: int) -> None:
     ended = []
 
     def job(number: int) -> None:
@@ -69,7 +69,7 @@ def test_what_a_job_raises_comes_out_after_the_others_have_ended(threads: int, f
     assert torch.get_num_threads() == threads
 
 
-def test_what_a_helping_thread_raises_comes_out() -> None:
+def test_exception_of_a_helper_thread_is_raised() -> None:
     torch.set_num_threads(2)
     meeting = threading.Barrier(2, timeout=30)
 
@@ -90,7 +90,7 @@ def test_undivided_sets_the_threads_aside_for_the_jobs(threads: int) -> None:
     assert (torch.get_num_threads(), available()) == (threads, threads)
 
 
-def test_a_forked_process_has_threads_of_its_own() -> None:
+def test_forked_process_has_its_own_threads() -> None:
     together([lambda: None, lambda: None])
     child = multiprocessing.get_context("fork").Process(target=together, args=([_nothing, _nothing],))
     child.start()

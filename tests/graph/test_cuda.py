@@ -128,7 +128,7 @@ def test_flagged_rows_and_their_adjoint(shape: tuple[int, int, float, int], drop
 @pytest.mark.parametrize("cross", ["filtered", "matrix-free"])
 @pytest.mark.parametrize("drop", DROPS)
 @pytest.mark.parametrize("some", [False, True])
-def test_a_propagation_and_its_gradient_are_those_of_the_cpu(cross: Cross, drop: EdgeDrop | None, some: bool) -> None:
+def test_gpu_propagation_and_gradient_match_the_cpu(cross: Cross, drop: EdgeDrop | None, some: bool) -> None:
     R = graph(60, 40, 0.1).matrix()[:60, 60:]
     P = build_propagation(csr_array((R > 0).astype(float)), PropagationSpec(cross=cross, epsilon=0.01))
     rows = torch.tensor([3, 3, 70, 5, 99, 3]) if some else None

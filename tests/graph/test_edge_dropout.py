@@ -48,7 +48,7 @@ def test_torch_on_a_device_draws_what_numpy_draws(p: float, seed: int, step: int
     assert on_device.numpy().tolist() == drop.kept(mix32(numbers)).tolist()
 
 
-def test_a_place_has_the_hash_of_its_row_and_column() -> None:
+def test_position_hashes() -> None:
     rows = np.array([0, 5, 5, 2**31 - 1])
     expected = [
         [int(mix32(np.array([row]))[0]) ^ int(mix32(np.array([2**32 - 1 - j]))[0]) for j in range(3)] for row in rows
@@ -57,7 +57,7 @@ def test_a_place_has_the_hash_of_its_row_and_column() -> None:
 
 
 @given(st.floats(0, 0.999), st.integers(0, 2**40), st.integers(0, 100))
-def test_message_dropout_draws_on_a_device_what_it_draws_here(p: float, seed: int, layer: int) -> None:
+def test_message_dropout_is_the_same_on_a_device(p: float, seed: int, layer: int) -> None:
     drop, rows = MessageDrop(p, seed, 3, layer), torch.arange(7, 60, 3)
     assert torch.equal(drop.kept_at(rows, 8), drop._kept_on_device(position_hashes(rows, 8)))
 

@@ -37,7 +37,7 @@ def planted() -> Dataset:
 @pytest.mark.parametrize(("shared", "popularity"), [(None, 0.0), (20, 0.0), (20, 0.7)])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
 @pytest.mark.parametrize("recency", [0.0, 0.7])
-def test_an_epoch_on_a_device_is_the_samplers_epoch(
+def test_device_batches_equal_sampler_batches(
     sampling: Literal["interaction", "user"],
     size: int,
     shared: int | None,
@@ -62,9 +62,7 @@ def test_an_epoch_on_a_device_is_the_samplers_epoch(
 
 @pytest.mark.parametrize("size", [128, 3000])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
-def test_many_negatives_are_drawn_on_the_device_and_are_the_same(
-    size: int, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_negatives_drawn_on_the_device_equal_the_hosts(size: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = load("planted").train
     samplers = [Sampler(pairs, size, per_pair=3, seed=seed) for seed in (3, 4)]
     by_host = DeviceBatches(samplers, torch.device("cpu"))
@@ -79,7 +77,7 @@ def test_many_negatives_are_drawn_on_the_device_and_are_the_same(
 
 @pytest.mark.parametrize(("n", "positions"), [(1, range(3)), (1001, range(5, 9)), (64, range(2**33, 2**33 + 2))])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
-def test_words_drawn_on_a_device_are_numpys(n: int, positions: range, device: str) -> None:
+def test_device_bits_equal_numpys(n: int, positions: range, device: str) -> None:
     place = torch.device(device)
     words = device_bits(7, "negatives", n, positions, place).cpu().numpy().view(np.uint64)
     assert np.array_equal(words, np.stack([bits(7, "negatives", n, position) for position in positions]))
@@ -88,7 +86,7 @@ def test_words_drawn_on_a_device_are_numpys(n: int, positions: range, device: st
 
 
 @pytest.mark.parametrize("size", [100, 128, 10_000])
-def test_batches_of_an_epoch_that_is_laid_out_are_the_samplers(size: int) -> None:
+def test_laid_out_batches_equal_sampler_batches(size: int) -> None:
     pairs = load("planted").train
     sampler = Sampler(pairs, size, per_pair=3, seed=5)
     laid_out = LaidOutEpochs(sampler)
@@ -140,7 +138,7 @@ LOSSES: list[dict[str, Any]] = [
 @gpu
 @pytest.mark.parametrize("settings", LOSSES)
 @pytest.mark.parametrize("model", ["dgcf", "dgcf-sl", "lightgcn", "bpr-mf", "gcn", "gcn-jk", "gc-mc", "ngcf", "sgc"])
-def test_recorded_steps_agree_with_the_cpu_and_with_themselves(model: str, settings: dict[str, Any]) -> None:
+def test_recorded_steps_agree_with_the_cpu_and_are_deterministic(model: str, settings: dict[str, Any]) -> None:
     cpu, one, two = (trained(device, model=model, **settings) for device in ("cpu", "cuda", "cuda"))
     for name, weights in cpu.model.state_dict().items():
         found = one.model.state_dict()[name]
@@ -153,7 +151,7 @@ def test_recorded_steps_agree_with_the_cpu_and_with_themselves(model: str, setti
 @gpu
 @pytest.mark.parametrize("settings", LOSSES)
 @pytest.mark.parametrize("model", ["dgcf", "ngcf"])
-def test_seeds_side_by_side_are_the_same_to_the_bit_as_one_by_one(model: str, settings: dict[str, Any]) -> None:
+def test_seeds_side_by_side_have_the_bits_of_single_trainings(model: str, settings: dict[str, Any]) -> None:
     together = [trainer("cuda", model=model, seed=seed, **settings) for seed in (1, 2, 3)]
     TrainingLoop(together).fit()
     for seed, one in zip((1, 2, 3), together, strict=True):
@@ -161,7 +159,7 @@ def test_seeds_side_by_side_are_the_same_to_the_bit_as_one_by_one(model: str, se
 
 
 @gpu
-def test_seeds_leave_at_their_own_time_and_with_their_own_best_epoch() -> None:
+def test_seeds_side_by_side_stop_independently() -> None:
     dataset = load("planted")
     settings = {"batch_size": 500, "epochs": 40, "evaluate_every": 1, "patience": 2, "min_epochs": 1, "dim": 24}
     recipe: Recipe = resolve("dgcf", settings=settings)
@@ -179,7 +177,7 @@ def test_seeds_leave_at_their_own_time_and_with_their_own_best_epoch() -> None:
 
 
 @gpu
-def test_a_recorded_training_goes_on_from_a_checkpoint_to_the_bit() -> None:
+def test_recorded_training_resumes_with_the_same_bits() -> None:
     whole = trained("cuda", epochs=3, edge_dropout=0.1)
     half = trained("cuda", epochs=2, edge_dropout=0.1)
     rest = trainer("cuda", epochs=3, edge_dropout=0.1)
@@ -189,7 +187,7 @@ def test_a_recorded_training_goes_on_from_a_checkpoint_to_the_bit() -> None:
 
 
 @gpu
-def test_bfloat16_storage_trains_alike() -> None:
+def test_bfloat16_storage_gives_similar_weights() -> None:
     full, half = trained("cuda"), trained("cuda", storage="bfloat16")
     weights, found = full.model.layer0.detach(), half.model.layer0.detach()
     assert 1e-6 < float((found - weights).norm() / weights.norm()) < 0.05

@@ -45,7 +45,7 @@ def settings_of(name: str, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_it_learns_tastes_that_popularity_does_not_know(dataset: Dataset, name: str) -> None:
+def test_model_beats_popularity_on_planted_data(dataset: Dataset, name: str) -> None:
     """With all that can be dropped at random being dropped."""
     degrees = torch.from_numpy(dataset.train.item_degrees).float()
     popular = Embeddings(torch.ones(dataset.n_users, 1), degrees.unsqueeze(1))
@@ -56,7 +56,7 @@ def test_it_learns_tastes_that_popularity_does_not_know(dataset: Dataset, name: 
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_training_that_was_interrupted_twice_ends_with_the_same_bits(dataset: Dataset, name: str) -> None:
+def test_training_interrupted_twice_ends_with_the_same_bits(dataset: Dataset, name: str) -> None:
     whole = trainer_for(dataset, name, epochs=3, **DRAWN)
     whole.fit()
     first = trainer_for(dataset, name, stop_after=1, epochs=3, **DRAWN)
@@ -73,7 +73,7 @@ def test_a_training_that_was_interrupted_twice_ends_with_the_same_bits(dataset: 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_gpu_draws_what_the_cpu_draws_and_trains_alike(dataset: Dataset, name: str) -> None:
+def test_gpu_and_cpu_training_agree(dataset: Dataset, name: str) -> None:
     here, there = (trainer_for(dataset, name, device=device, epochs=2, **DRAWN) for device in ("cpu", "cuda"))
     here.fit()
     there.fit()

@@ -1,4 +1,4 @@
-"""kill −9 with real processes: whenever it strikes, the resumed run ends in the bytes of the uninterrupted one."""
+"""Killed processes: a resumed run ends in the bytes of the uninterrupted one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def hashes(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_ten_kills_at_random_moments_leave_no_trace(tmp_path: Path, nursery: Nursery) -> None:
+def test_run_killed_ten_times_ends_with_the_same_bytes(tmp_path: Path, nursery: Nursery) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     nursery.start(whole)
     began = time.perf_counter()

@@ -98,7 +98,7 @@ def test_softmax_product_is_the_cross_entropy_of_inner_products() -> None:
     assert softmax_product(users, positives, negatives, hits).item() == pytest.approx(without.item(), rel=1e-12)
 
 
-def test_softmax_of_a_row_does_not_suffer_from_the_scores_of_another() -> None:
+def test_softmax_rows_are_numerically_independent() -> None:
     users, positives, negatives = drawn(2, 5), drawn(2, 5, seed=1), drawn(4, 5, seed=2)
     users[1] *= 1e4
     alone = [softmax_product(users[[b]], positives[[b]], negatives).item() for b in range(2)]
@@ -130,7 +130,7 @@ def test_gradcheck() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, objective in OBJECTIVES.items() if objective.cosine])
-def test_an_objective_that_ranks_by_directions_does_not_see_lengths(name: LossName) -> None:
+def test_cosine_objectives_ignore_row_lengths(name: LossName) -> None:
     objective = OBJECTIVES[name]
     settings = dict.fromkeys(objective.settings, 0.3)
     rows = drawn(3, 4), drawn(3, 4, seed=1), drawn(5, 4, seed=2)
@@ -138,7 +138,7 @@ def test_an_objective_that_ranks_by_directions_does_not_see_lengths(name: LossNa
     assert objective.value(*longer, **settings).item() == pytest.approx(objective.value(*rows, **settings).item())
 
 
-def test_l2_counts_a_row_as_often_as_it_is_used() -> None:
+def test_l2_counts_repeated_rows() -> None:
     rows, times = drawn(3, 4), torch.tensor([2, 1, 5])
     repeated = rows.repeat_interleave(times, dim=0)
     assert l2_term(rows, times, 4).item() == pytest.approx(float(repeated.square().sum()) / 2 / 4, rel=1e-14)

@@ -20,7 +20,7 @@ def hold(megabytes: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="this system keeps one peak per process")
-def test_the_peak_is_that_of_the_work_since_the_mark() -> None:
+def test_peak_counts_only_memory_since_the_mark() -> None:
     hold(400)
     mark_peak()
     before = peak_mb()["peak_mb"]
@@ -30,7 +30,7 @@ def test_the_peak_is_that_of_the_work_since_the_mark() -> None:
     assert 190 < peak_mb()["peak_mb"] - before < 230
 
 
-def test_the_record_of_a_run_tells_the_peak(dataset: Dataset, tmp_path: Path) -> None:
+def test_run_records_the_peak(dataset: Dataset, tmp_path: Path) -> None:
     recipe = resolve("bpr-mf", settings={"epochs": 3, "dim": 4})
     run = Run.create(tmp_path / "run", dataset, recipe, seed=0, device="cpu")
     assert run.peak_mb is None

@@ -23,7 +23,7 @@ from dgcf.train import TrainConfig, resolve
     ],
 )
 @pytest.mark.parametrize("preset", ["paper", "official-code"])
-def test_the_papers_table_of_settings(
+def test_paper_preset_matches_the_papers_table(
     preset: str, dataset: str, layers: int, rate: float, l2: float, dim: int, epsilon: float
 ) -> None:
     found = resolve("dgcf", dataset=dataset, preset=preset).settings()
@@ -37,7 +37,7 @@ def test_the_papers_table_of_settings(
     ]
 
 
-def test_the_two_readings_differ_where_the_code_differs_from_the_paper() -> None:
+def test_official_code_preset_differs_from_paper_preset() -> None:
     paper, code = (resolve("dgcf", dataset="ml-100k", preset=name).settings() for name in ("paper", "official-code"))
     assert {key: (paper[key], code[key]) for key in ("self_loop", "cross_below_one", "dropout_draws", "sampler")} == {
         "self_loop": (True, False),
@@ -52,20 +52,20 @@ def test_the_two_readings_differ_where_the_code_differs_from_the_paper() -> None
 @pytest.mark.parametrize("model", CATALOG)
 @pytest.mark.parametrize("preset", ["paper", "official-code", "plain"])
 @pytest.mark.parametrize("dataset", ["ml-1m", "gowalla", "mine", "/a/path/to/mine"])
-def test_every_preset_suits_every_model_and_dataset(model: str, preset: str, dataset: str) -> None:
+def test_every_preset_resolves_for_every_model_and_dataset(model: str, preset: str, dataset: str) -> None:
     found = resolve(model, preset=preset, dataset=dataset)
     again = resolve(model, preset="plain", settings=found.settings())
     assert again.settings() == found.settings()
 
 
-def test_baselines_take_neither_edge_dropout_nor_the_settings_of_dgcf() -> None:
+def test_baseline_presets_have_no_dgcf_settings() -> None:
     found = resolve("lightgcn", dataset="ml-1m").settings()
     assert found["edge_dropout"] == 0
     assert "epsilon" not in found
     assert "layers" not in resolve("bpr-mf", dataset="ml-1m").settings()
 
 
-def test_settings_lie_over_the_preset() -> None:
+def test_settings_override_the_preset() -> None:
     found = resolve("dgcf", dataset="ml-1m", settings={"layers": 4, "epsilon": "auto", "l2": 0}).settings()
     assert (found["layers"], found["epsilon"], found["l2"], found["dim"]) == (4, "auto", 0, 64)
 
@@ -108,14 +108,14 @@ def test_the_number_of_negatives_follows_the_loss() -> None:
     ],
     ids=str,
 )
-def test_bad_settings_get_one_sentence(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve("dgcf", settings=settings)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_names_are_answered_with_the_nearest() -> None:
+def test_unknown_names_are_refused_with_a_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"no preset 'papper'; did you mean 'paper'\?"):
         resolve("dgcf", preset="papper")
     with pytest.raises(ConfigError, match=r"no model 'dgfc'; did you mean 'dgcf'\?"):

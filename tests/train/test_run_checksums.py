@@ -29,7 +29,7 @@ def result(path: Path, dataset: Dataset) -> tuple[Any, ...]:
     return (*fields, ranking.users.tolist(), ranking.items.tolist())
 
 
-def test_no_flipped_bit_changes_a_result_in_silence(finished: Path, dataset: Dataset, tmp_path: Path) -> None:
+def test_flipped_bits_never_change_a_result_silently(finished: Path, dataset: Dataset, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "run")
     expected, generator = result(finished, dataset), random.Random(0)
     for name in ("run.json", "best.safetensors", "last.safetensors", "metrics.jsonl", "timings.jsonl"):
@@ -46,7 +46,7 @@ def test_no_flipped_bit_changes_a_result_in_silence(finished: Path, dataset: Dat
     assert result(tmp_path / "run", dataset) == expected
 
 
-def test_no_flipped_bit_changes_a_resumed_training_in_silence(
+def test_flipped_bits_never_change_a_resumed_training_silently(
     run: Run, dataset: Dataset, finished: Path, tmp_path: Path
 ) -> None:
     run.autosave = 0.0
@@ -117,7 +117,7 @@ def test_weights_of_another_type_or_not_finite_are_refused(
                 load(Run.open(path.parent), dataset) if name.startswith("best") else fit(dataset, Run.open(path.parent))
 
 
-def test_the_best_of_the_last_state_counts_where_a_kill_came_between_the_two(
+def test_best_weights_come_from_last_if_killed_between_the_two_files(
     finished: Path, dataset: Dataset, tmp_path: Path
 ) -> None:
     shutil.copytree(finished, tmp_path / "run")
@@ -141,7 +141,7 @@ def test_a_state_that_lacks_a_field_is_refused(field: str, finished: Path, datas
         fit(dataset, Run.open(path.parent))
 
 
-def test_missing_files_are_not_trained_over(finished: Path, dataset: Dataset, tmp_path: Path) -> None:
+def test_resuming_refuses_missing_files(finished: Path, dataset: Dataset, tmp_path: Path) -> None:
     for name in ("last.safetensors", "metrics.jsonl", "timings.jsonl"):
         shutil.copytree(finished, tmp_path / name)
         (tmp_path / name / name).unlink()
@@ -170,7 +170,7 @@ def test_missing_files_are_not_trained_over(finished: Path, dataset: Dataset, tm
     ],
     ids=str,
 )
-def test_a_crafted_description_is_refused_by_its_field(run: Run, changes: dict[str, Any], message: str) -> None:
+def test_crafted_description_is_refused_and_its_field_named(run: Run, changes: dict[str, Any], message: str) -> None:
     reseal(run.path / "run.json", changes=changes)
     with pytest.raises(ArtifactError, match=r"run\.json is damaged") as caught:
         Run.open(run.path)
@@ -181,7 +181,7 @@ def test_a_crafted_description_is_refused_by_its_field(run: Run, changes: dict[s
 @pytest.mark.parametrize(
     "content", [b"[" * 100_000, b"\xff", b"[]", b"1", b'{"format": 1}', b'{"format": 1e400}'], ids=len
 )
-def test_a_description_that_is_none_is_refused(run: Run, content: bytes) -> None:
+def test_invalid_description_is_refused(run: Run, content: bytes) -> None:
     (run.path / "run.json").write_bytes(content)
     with pytest.raises(ArtifactError, match=r"run\.json is damaged"):
         Run.open(run.path)

@@ -61,7 +61,7 @@ class PullThePlug(Observer):
             raise SystemExit("killed")
 
 
-def test_what_a_finished_run_holds(finished: Path, dataset: Dataset) -> None:
+def test_files_of_a_finished_run(finished: Path, dataset: Dataset) -> None:
     about = json.loads((finished / "run.json").read_text())
     assert about["model"] == "dgcf"
     assert about["seed"] == 3
@@ -76,7 +76,7 @@ def test_what_a_finished_run_holds(finished: Path, dataset: Dataset) -> None:
     assert Run.open(finished).seconds > 0
 
 
-def test_the_best_epoch_comes_back_as_it_was(finished: Path, dataset: Dataset, tmp_path: Path) -> None:
+def test_load_restores_the_best_epoch(finished: Path, dataset: Dataset, tmp_path: Path) -> None:
     made = Run.create(tmp_path / "again", dataset, recipe_for(), seed=3, device="cpu")
     out = fit(dataset, made)
     model, propagation, found = load(Run.open(finished), dataset)
@@ -88,14 +88,14 @@ def test_the_best_epoch_comes_back_as_it_was(finished: Path, dataset: Dataset, t
     assert validation_of(dataset)(found)["recall@20"] == best["recall@20"]
 
 
-def test_a_loss_on_cosines_ranks_by_cosines(dataset: Dataset, tmp_path: Path) -> None:
+def test_loss_on_cosines_ranks_by_cosines(dataset: Dataset, tmp_path: Path) -> None:
     recipe = recipe_for(loss="softmax", negatives=8, epochs=2)
     out = fit(dataset, Run.create(tmp_path / "run", dataset, recipe, seed=0, device="cpu"))
     for found in (out.ranking, load(Run.open(tmp_path / "run"), dataset)[2]):
         torch.testing.assert_close(found.users.norm(dim=1), torch.ones(dataset.n_users))
 
 
-def test_a_loss_on_inner_products_leaves_the_lengths_that_rank(dataset: Dataset, tmp_path: Path) -> None:
+def test_loss_on_inner_products_ranks_by_inner_products(dataset: Dataset, tmp_path: Path) -> None:
     recipe = recipe_for(loss="softmax-product", negatives=8, epochs=2)
     out = fit(dataset, Run.create(tmp_path / "run", dataset, recipe, seed=0, device="cpu"))
     for found in (out.ranking, load(Run.open(tmp_path / "run"), dataset)[2]):
@@ -129,9 +129,7 @@ def test_resuming_with_other_draws_ends_in_the_same_bytes(
     assert hashes(killed.path) == hashes(whole.path)
 
 
-def test_an_interruption_saves_in_the_middle_of_an_epoch_and_says_so(
-    run: Run, dataset: Dataset, finished: Path
-) -> None:
+def test_interruption_saves_within_an_epoch(run: Run, dataset: Dataset, finished: Path) -> None:
     model, propagation = build(dataset, run.recipe, seed=run.seed)
     steps = iter([False] * 6 + [True])
     trainer = Trainer(
@@ -160,7 +158,7 @@ def test_resuming_a_finished_run_changes_nothing(finished: Path, dataset: Datase
     assert out.epochs == 6
 
 
-def test_records_of_epochs_after_the_checkpoint_are_cut(run: Run, dataset: Dataset, finished: Path) -> None:
+def test_resuming_truncates_records_after_the_checkpoint(run: Run, dataset: Dataset, finished: Path) -> None:
     run.autosave = 0.0
     with pytest.raises(SystemExit):
         fit(dataset, run, PullThePlug(9))
@@ -184,7 +182,7 @@ def test_a_changed_dataset_setting_or_seed_is_refused_by_name(run: Run, dataset:
         assert "\n" not in str(caught.value)
 
 
-def test_the_order_of_the_pairs_counts_where_it_is_drawn_by(dataset: Dataset, tmp_path: Path) -> None:
+def test_changed_order_is_refused_if_sampling_uses_it(dataset: Dataset, tmp_path: Path) -> None:
     one, other = (dataset_in_order(dataset, seed) for seed in (0, 1))
     recent = recipe_for(recency=0.5)
     run = Run.create(tmp_path / "run", one, recent, seed=3, device="cpu")
@@ -201,7 +199,7 @@ def test_the_order_of_the_pairs_counts_where_it_is_drawn_by(dataset: Dataset, tm
     assert not (tmp_path / "none").exists()
 
 
-def test_a_setting_that_came_after_the_run_is_no_change_at_its_default(run: Run, dataset: Dataset) -> None:
+def test_newer_setting_at_its_default_is_no_change(run: Run, dataset: Dataset) -> None:
     settings = {key: value for key, value in run.about["settings"].items() if key != "popularity"}
     older = replace(run, about={**run.about, "settings": settings})
     older.refuse_changes(dataset, recipe_for(), seed=3)
@@ -214,7 +212,7 @@ def test_a_folder_with_a_run_is_not_overwritten(run: Run, dataset: Dataset) -> N
         Run.create(run.path, dataset, recipe_for(), seed=3, device="cpu")
 
 
-def test_what_is_not_a_run_folder_is_said_so(tmp_path: Path) -> None:
+def test_open_refuses_a_folder_without_a_run(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(ArtifactError, match="is not a run folder: it has no run"):
             Run.open(path)
@@ -249,7 +247,7 @@ def test_damaged_foreign_and_misshapen_checkpoints(run: Run, dataset: Dataset, f
             fit(dataset, Run.open(run.path))
 
 
-def test_a_run_without_a_best_state_says_so(run: Run, dataset: Dataset) -> None:
+def test_best_refuses_a_run_without_validation_so_far(run: Run, dataset: Dataset) -> None:
     with pytest.raises(ArtifactError, match="has no best state yet"):
         load(run, dataset)
 
@@ -280,7 +278,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "log.txt"])
-def test_a_full_disk_while_a_record_is_written_is_one_sentence(run: Run, name: str) -> None:
+def test_full_disk_while_recording_gives_one_sentence(run: Run, name: str) -> None:
     """A limit on the size of files stands in for a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
@@ -310,7 +308,7 @@ def test_links_fifos_and_devices_in_a_run_folder_are_refused(
     assert outside.read_text() == "mine"
 
 
-def test_a_poisoned_state_is_never_saved(run: Run, dataset: Dataset) -> None:
+def test_diverged_state_is_never_saved(run: Run, dataset: Dataset) -> None:
     model, propagation = build(dataset, run.recipe, seed=run.seed)
     trainer = Trainer(model, propagation, dataset.train, run.recipe.train, run=run)
     run.save(trainer.checkpoint())
@@ -322,7 +320,7 @@ def test_a_poisoned_state_is_never_saved(run: Run, dataset: Dataset) -> None:
     assert (run.path / "last.safetensors").read_bytes() == before
 
 
-def test_another_environment_is_mentioned(run: Run, dataset: Dataset) -> None:
+def test_changed_environment_is_noted(run: Run, dataset: Dataset) -> None:
     environment = {**run.about["environment"], "torch": "1.0"}
     changed = replace(run, about={**run.about, "environment": environment})
     observer = RecordingObserver()

@@ -44,7 +44,7 @@ def test_non_items_by_rank_are_the_complement_in_order(rows: list[set[int]]) -> 
 
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
-def test_negatives_are_never_positives_and_positives_always(sampling: str) -> None:
+def test_negatives_are_non_items_and_positives_are_items(sampling: str) -> None:
     pairs = random_pairs(0, density=0.7)
     sampler = Sampler(pairs, 64, sampling=sampling, per_pair=5, seed=1)
     own = pairs.to_scipy().toarray() > 0
@@ -55,7 +55,7 @@ def test_negatives_are_never_positives_and_positives_always(sampling: str) -> No
             assert not own[batch.users[:, None], batch.negatives].any()
 
 
-def test_negatives_are_uniform_over_what_the_user_does_not_have() -> None:
+def test_negatives_are_uniform_over_non_items() -> None:
     pairs = pairs_of([[0, 3, 4, 9]], 10)
     drawn = NonItems(pairs).draw(np.zeros(60_000, dtype=np.int64), 1, seed=0, position=0)
     counts = np.bincount(drawn.ravel(), minlength=10)
@@ -80,7 +80,7 @@ def test_an_epoch_has_every_pair_once_in_a_new_order() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 45), st.sampled_from(SAMPLERS))
-def test_an_epoch_has_the_batches_that_it_promises(n_pairs: int, batch_size: int, sampling: Sampling) -> None:
+def test_epoch_has_the_declared_batches(n_pairs: int, batch_size: int, sampling: Sampling) -> None:
     """The last batch of ``interaction`` takes what is left and is never empty; those of ``user`` are all full."""
     pairs = pairs_of(
         [[item % 7 for item in range(first, min(first + 3, n_pairs))] for first in range(0, n_pairs, 3)], 7
@@ -94,7 +94,7 @@ def test_an_epoch_has_the_batches_that_it_promises(n_pairs: int, batch_size: int
     assert sizes == [batch_size] * full + last
 
 
-def test_a_batch_as_large_as_the_users_are_many_has_each_once_and_a_larger_one_repeats() -> None:
+def test_user_batches_repeat_users_only_if_larger_than_their_number() -> None:
     pairs = random_pairs(0, n_users=30, density=0.5)
     sampler = Sampler(pairs, 30, sampling="user")
     assert sorted(sampler.batch(1, 0).users.tolist()) == sampler.users.tolist() == list(range(30))
@@ -103,7 +103,7 @@ def test_a_batch_as_large_as_the_users_are_many_has_each_once_and_a_larger_one_r
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
 @pytest.mark.parametrize("error", [-0.5, 0.5])
-def test_rounding_of_the_summed_weights_never_leads_to_another_users_item(sampling: Sampling, error: float) -> None:
+def test_rounding_never_draws_another_users_item(sampling: Sampling, error: float) -> None:
     """The error is far larger than rounding makes it, so that draws at the ends of a user's pairs do occur."""
     pairs = in_order(random_pairs(1, n_users=6, n_items=12, density=0.5))
     sampler = Sampler(pairs, 500, sampling=sampling, recency=0.5)
@@ -135,7 +135,7 @@ def test_positives_of_the_authors_sampler_are_uniform_over_the_users_items() -> 
     assert np.abs(counts[[1, 5, 7]] / counts.sum() - 1 / 3).max() < 0.015
 
 
-def test_shared_negatives_are_distinct_and_every_hit_is_named() -> None:
+def test_shared_negatives_are_distinct_and_hits_are_complete() -> None:
     pairs = random_pairs(2, n_items=50, density=0.3)
     own = pairs.to_scipy().toarray() > 0
     sampler = Sampler(pairs, 40, shared=16, seed=0)
@@ -158,7 +158,7 @@ def test_more_shared_negatives_than_items_means_all_items() -> None:
 
 
 @pytest.mark.parametrize("popularity", [{}, {"popularity": 0.0}])
-def test_without_weights_the_least_words_are_shared(popularity: dict[str, float]) -> None:
+def test_shared_negatives_without_weights_are_the_smallest_words(popularity: dict[str, float]) -> None:
     pairs = random_pairs(2)
     sampler = Sampler(pairs, 8, shared=7, seed=3, **popularity)
     for position in range(50):
@@ -185,7 +185,7 @@ def test_a_shared_negative_is_drawn_by_its_training_pairs_to_the_power_of_popula
     ).sum() < 18.5  # the 0.999 quantile at 4 degrees of freedom
 
 
-def test_the_next_shared_negative_is_drawn_alike_from_those_that_are_left() -> None:
+def test_further_shared_negatives_are_drawn_by_weight_from_the_rest() -> None:
     sampler, draws = Sampler(UNEVEN, 8, shared=2, popularity=1.0, seed=1), 20_000
     found = [tuple(sampler.shared_negatives(at).tolist()) for at in range(draws)]
     share = UNEVEN.item_degrees / UNEVEN.item_degrees.sum()
@@ -210,7 +210,7 @@ def test_items_without_training_pairs_are_shared_last_and_then_alike() -> None:
 
 
 @pytest.mark.parametrize("word", [-(2**63), -1, 0, 2**63 - 1])
-def test_times_of_the_race_are_positive_and_finite_for_every_word(word: int) -> None:
+def test_first_of_times_are_positive_and_finite(word: int) -> None:
     """Weights as far apart as they come: who is behind by its weight stays behind, whatever the words."""
     words = torch.tensor([-(2**63) if word > 0 else 2**63 - 1, word, word])
     weights = torch.tensor([LAST, 1e18, LAST], dtype=torch.float64)
@@ -219,7 +219,7 @@ def test_times_of_the_race_are_positive_and_finite_for_every_word(word: int) -> 
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
 @pytest.mark.parametrize("recency", [0.5, 2.0])
-def test_a_positive_is_drawn_by_how_many_of_its_users_pairs_are_later(sampling: Sampling, recency: float) -> None:
+def test_recency_weights_positives_by_later_pairs(sampling: Sampling, recency: float) -> None:
     pairs = in_order(random_pairs(1, n_users=4, n_items=12, density=0.5), times=4)
     weights = (1.0 + np.array(later(pairs))) ** -recency
     of_user = np.bincount(pairs.user_idx, weights, minlength=4)
@@ -235,7 +235,7 @@ def test_a_positive_is_drawn_by_how_many_of_its_users_pairs_are_later(sampling: 
     assert len({tuple(batches[0].positives.tolist()) for batches in epochs[:5]}) == 5
 
 
-def test_whoever_has_every_item_is_left_out_of_what_is_recent_too() -> None:
+def test_recency_skips_users_with_every_item() -> None:
     pairs = in_order(pairs_of([[0, 1, 2], [1], [0, 2]], 3))
     sampler = Sampler(pairs, 400, recency=1.0)
     assert sampler.n_pairs == 3
@@ -249,14 +249,14 @@ def test_whoever_has_every_item_is_left_out_of_what_is_recent_too() -> None:
 
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
-def test_users_without_pairs_are_no_trouble_to_what_is_recent(sampling: Sampling) -> None:
+def test_recency_allows_users_without_pairs(sampling: Sampling) -> None:
     pairs = in_order(pairs_of([[0, 1], [], [2], []], 4))
     batch = Sampler(pairs, 60, sampling=sampling, recency=0.5).batch(1, 0)
     assert set(zip(batch.users.tolist(), batch.positives.tolist(), strict=True)) <= {(0, 0), (0, 1), (2, 2)}
 
 
 @pytest.mark.parametrize("sampling", SAMPLERS)
-def test_what_is_recent_needs_an_order(sampling: Sampling) -> None:
+def test_recency_requires_an_order(sampling: Sampling) -> None:
     with pytest.raises(DataError, match="recency needs the order of each user's pairs, which this data does not have"):
         Sampler(random_pairs(0), 16, sampling=sampling, recency=0.5)
 
@@ -282,7 +282,7 @@ def test_a_batch_does_not_depend_on_the_batches_before_it(sampling: Sampling, dr
 
 
 @pytest.mark.parametrize("shared", [None, 8])
-def test_a_batch_moves_to_a_device_whole(shared: int | None) -> None:
+def test_batch_to_moves_all_tensors(shared: int | None) -> None:
     batch = Sampler(random_pairs(0), 16, shared=shared).batch(1, 0)
     moved = batch.to(torch.device("meta"))
     for name, tensor in vars(batch).items():
@@ -301,7 +301,7 @@ def test_a_batch_moves_to_a_device_whole(shared: int | None) -> None:
     ],
     ids=str,
 )
-def test_the_seed_means_the_same_batches_for_ever(
+def test_batches_of_a_seed_never_change(
     sampling: Sampling, settings: dict[str, Any], users: list[int], positives: list[int], negatives: list[int]
 ) -> None:
     """A run that was stopped is resumed with the batches that it would have had."""
@@ -325,6 +325,6 @@ def test_a_user_with_every_item_is_left_out_and_counted() -> None:
 
 
 @pytest.mark.parametrize("rows", [[[0, 1, 2], []], [[], []]])
-def test_nobody_left_to_learn_from_is_an_error(rows: list[list[int]]) -> None:
+def test_no_trainable_user_is_an_error(rows: list[list[int]]) -> None:
     with pytest.raises(DataError, match="none of the 2 users"):
         Sampler(pairs_of(rows, 3), 8)

@@ -1,4 +1,4 @@
-"""Models that are solved at once, through the room's front door: one epoch, one run folder, nothing to go on with."""
+"""Training of solved models: one epoch, one run folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def scores(found: Ranking) -> torch.Tensor:
 
 @pytest.mark.parametrize("model", SOLVED)
 class TestRun:
-    def test_one_epoch_that_is_the_best(self, model: str, dataset: Dataset, tmp_path: Path) -> None:
+    def test_solving_is_one_epoch(self, model: str, dataset: Dataset, tmp_path: Path) -> None:
         heard = RecordingObserver()
         run = created(tmp_path / "run", dataset, model)
         out = fit(dataset, run, heard)
@@ -52,16 +52,14 @@ class TestRun:
         assert heard.reports[0].line().startswith(f"epoch 1/1  validation recall@20 {expected['recall@20']:.4f}  best")
         assert run.best().about["epoch"] == 1
 
-    def test_it_comes_back_from_its_folder_as_it_was(self, model: str, dataset: Dataset, tmp_path: Path) -> None:
+    def test_load_restores_the_solved_model(self, model: str, dataset: Dataset, tmp_path: Path) -> None:
         out = fit(dataset, created(tmp_path / "run", dataset, model))
         found, propagation, ranking = load(Run.open(tmp_path / "run"), dataset)
         assert isinstance(found, SolvedModel)
         assert propagation is None
         assert torch.equal(scores(ranking), scores(out.ranking))
 
-    def test_resuming_a_finished_one_gives_the_same_and_says_so(
-        self, model: str, dataset: Dataset, tmp_path: Path
-    ) -> None:
+    def test_resuming_a_solved_run_changes_nothing(self, model: str, dataset: Dataset, tmp_path: Path) -> None:
         first = fit(dataset, created(tmp_path / "run", dataset, model))
         before = {name: (tmp_path / "run" / name).read_bytes() for name in FILES}
         heard = RecordingObserver()
@@ -77,7 +75,7 @@ class TestRun:
         for name in FILES:
             assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
-    def test_only_its_own_settings(self, model: str) -> None:
+    def test_training_settings_are_refused(self, model: str) -> None:
         for preset in ("paper", "official-code", "plain"):
             recipe = resolve(model, dataset="ml-1m", preset=preset)
             assert recipe.model == CATALOG[model].config  # no preset's l2, layers or dim is taken for the model's own
@@ -90,26 +88,26 @@ class TestRun:
             resolve(model, preset="papre")
 
 
-def test_without_a_validation_split_it_is_solved_all_the_same(tmp_path: Path) -> None:
+def test_solves_without_a_validation_split(tmp_path: Path) -> None:
     dataset = planted_tastes(validation=False)
     run = created(tmp_path / "run", dataset, "ease")
     assert fit(dataset, run).best_epoch == 1
     assert run.metrics() == [{"epoch": 1}]
 
 
-def test_l2_of_ease_is_its_own() -> None:
+def test_ease_has_its_own_l2() -> None:
     assert resolve("ease", settings={"l2": 40.0}).settings() == {"l2": 40.0}
     assert resolve("ease", dataset="ml-1m", preset="paper").settings() == {"l2": 500.0}
 
 
 @pytest.mark.parametrize("model", ["ease", "item-knn", "ials"])
-def test_planted_tastes_are_found(model: str, dataset: Dataset) -> None:
+def test_solved_models_learn_planted_preferences(model: str, dataset: Dataset) -> None:
     """Chance is 10/48."""
     out = train(dataset, resolve(model, settings={"l2": 10.0} if model == "ease" else {}), device="cpu")
     assert validator(dataset, "recall@10")(out.ranking)["recall@10"] > 0.97
 
 
-def test_two_million_items_are_refused_before_memory_is_touched() -> None:
+def test_too_many_items_are_refused_before_allocation() -> None:
     """The buffer alone would be 16 TB: that torch is never asked for it shows in the sentence that comes instead."""
     wide: Any = SimpleNamespace(n_users=10, n_items=2_000_000, train=Pairs.empty(10, 2_000_000))
     with pytest.raises(ConfigError, match=r"model ease needs about 48,000.0 GB of memory .* 2,000,000 items"):
@@ -131,7 +129,7 @@ train(dataset, run.recipe, seed=4, device="cpu", run=run)
 """
 
 
-def test_killed_while_solving_it_is_solved_anew(dataset: Dataset, tmp_path: Path) -> None:
+def test_killed_while_solving_is_solved_again(dataset: Dataset, tmp_path: Path) -> None:
     dataset.save(tmp_path / "data")
     with subprocess.Popen(
         [sys.executable, "-c", SLOW, str(tmp_path / "data"), str(tmp_path / "run")], stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""Early stopping: patience in evaluations, none of it spent on the plateau of the first epochs."""
+"""Early stopping: patience counts evaluations after ``min_epochs``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_patience_zero_never_stops() -> None:
     assert run(EarlyStopping(0, 0), dict.fromkeys(range(1, 500), 0.1)) is None
 
 
-def test_not_a_number_is_no_progress() -> None:
+def test_nan_is_no_progress() -> None:
     stopping = EarlyStopping(2, 0)
     assert run(stopping, {1: float("nan"), 2: float("nan")}) == 2
     assert stopping.best_epoch == 0

@@ -1,4 +1,4 @@
-"""Runs told to TensorBoard and MLflow: what those programs read back is what the run folder says, each epoch once."""
+"""Tracking in TensorBoard and MLflow: the logged values equal the run folder, each epoch once."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def expect_all(series: Series, run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_was_told_is_what_the_run_folder_says(name: str, run: Run, dataset: Dataset) -> None:
+def test_logged_values_equal_the_run_folder(name: str, run: Run, dataset: Dataset) -> None:
     sitting(run, dataset, name)
     series = READ[name](run)
     expect_all(series, run)
@@ -136,7 +136,7 @@ def test_without_a_server_mlflow_has_a_database_beside_the_runs(
 
 
 @pytest.mark.parametrize("name", READ)
-def test_after_a_kill_every_epoch_is_told_once(name: str, run: Run, dataset: Dataset) -> None:
+def test_every_epoch_is_logged_once_after_a_kill(name: str, run: Run, dataset: Dataset) -> None:
     with pytest.raises(MemoryError):
         sitting(run, dataset, name, kill=3, save=0)
     with pytest.raises(MemoryError):  # nothing saved since epoch 2: epochs 3 to 5 will be trained again
@@ -148,16 +148,14 @@ def test_after_a_kill_every_epoch_is_told_once(name: str, run: Run, dataset: Dat
 
 
 @pytest.mark.parametrize("name", READ)
-def test_who_is_told_late_is_told_all(name: str, run: Run, dataset: Dataset) -> None:
+def test_late_tracker_logs_earlier_epochs(name: str, run: Run, dataset: Dataset) -> None:
     with pytest.raises(MemoryError):
         sitting(run, dataset, kill=5, save=0)
     sitting(run, dataset, name)
     expect_all(READ[name](run), run)
 
 
-def test_a_server_that_goes_away_does_not_end_the_training(
-    run: Run, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_server_does_not_stop_training(run: Run, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it missed is told when the run goes on."""
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
@@ -183,7 +181,7 @@ def test_a_server_that_goes_away_does_not_end_the_training(
     expect_all(mlflow_of(run), run)
 
 
-def test_what_cannot_be_tracked_is_refused_in_one_sentence(
+def test_unknown_trackers_are_refused(
     run: Run, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="did you mean 'tensorboard'"), tracked(["tensorbord"], run):

@@ -1,4 +1,4 @@
-"""The loop: it learns what was planted, twice the same, stops when it should and says why."""
+"""The training loop: learning, determinism, early stopping and notes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def fit(dataset: Dataset, model: str = "dgcf", *, seed: int = 0, **more: Any) ->
 
 
 @pytest.mark.parametrize("model", [name for name, model in CATALOG.items() if not model.solved])
-def test_planted_tastes_are_learned(dataset: Dataset, model: str) -> None:
+def test_every_model_learns_planted_preferences(dataset: Dataset, model: str) -> None:
     """Chance is 10/48; untrained gates and graphs alone do not reach the mark either."""
     found = fit(dataset, model, metric="recall@10", epochs=40)
     assert recall(found.ranking, dataset, "test", 10) > 0.97
 
 
-def test_a_model_without_a_graph_knows_nothing_before_training(dataset: Dataset) -> None:
+def test_untrained_mf_does_not_rank_well(dataset: Dataset) -> None:
     model, _ = build(dataset, recipe_for("bpr-mf"))
     assert recall(model.embed(None), dataset, "test", 10) < 0.5
 
@@ -64,7 +64,7 @@ def test_a_model_without_a_graph_knows_nothing_before_training(dataset: Dataset)
     ],
     ids=str,
 )
-def test_every_loss_and_sampler_learns_them_too(dataset: Dataset, more: dict[str, Any]) -> None:
+def test_every_loss_and_sampler_learns_planted_preferences(dataset: Dataset, more: dict[str, Any]) -> None:
     found = fit(dataset_in_order(dataset), "dgcf", metric="recall@10", **more)
     assert recall(found.ranking, dataset, "test", 10) > 0.9
 
@@ -87,7 +87,7 @@ def test_the_same_batch_twice_at_rate_zero_gives_equal_gradients(dataset: Datase
 
 
 @pytest.mark.parametrize("name", ["dgcf", "gcn", "bpr-mf"])
-def test_the_loss_of_a_batch_is_that_of_the_full_computation(dataset: Dataset, name: str) -> None:
+def test_batch_loss_equals_the_full_computation(dataset: Dataset, name: str) -> None:
     """With a stack's own product by strips, and for models that are no stack; with what each step leaves out."""
     recipe = recipe_for(name, l2=0.01, **({} if name == "bpr-mf" else {"edge_dropout": 0.2}))
     model, propagation = build(dataset, recipe)
@@ -137,7 +137,7 @@ def test_the_best_epoch_is_kept_not_the_last(dataset: Dataset) -> None:
     assert torch.equal(out.ranking.items, kept[1])
 
 
-def test_it_stops_when_patience_is_spent(dataset: Dataset) -> None:
+def test_training_stops_when_patience_is_exhausted(dataset: Dataset) -> None:
     out = train(
         dataset,
         recipe_for("bpr-mf", epochs=50, evaluate_every=2, min_epochs=6, patience=2),
@@ -148,7 +148,7 @@ def test_it_stops_when_patience_is_spent(dataset: Dataset) -> None:
     assert out.reason == "no better recall@20 in 2 evaluations"
 
 
-def test_a_setting_that_the_loss_does_not_use_is_named() -> None:
+def test_setting_without_effect_is_noted() -> None:
     observer, data = RecordingObserver(), planted_tastes()
     used: list[dict[str, Any]] = [{"loss": "softmax", "temperature": 0.1}, {"loss": "directau", "uniformity": 0.5}]
     for more in ({"temperature": 0.1}, *used):
@@ -157,7 +157,7 @@ def test_a_setting_that_the_loss_does_not_use_is_named() -> None:
     assert observer.notes == ["temperature is 0.1, but the loss bpr does not use it."]
 
 
-def test_without_validation_all_epochs_are_run_and_that_is_said() -> None:
+def test_without_validation_all_epochs_run() -> None:
     observer = RecordingObserver()
     data = planted_tastes(validation=False)
     out = train(data, recipe_for("bpr-mf", epochs=3), device="cpu", validate=lambda f: {}, observer=observer)
@@ -165,7 +165,7 @@ def test_without_validation_all_epochs_are_run_and_that_is_said() -> None:
     assert observer.notes == ["there is no validation split, so training takes all 3 epochs and keeps the last."]
 
 
-def test_reports_tell_the_epoch(dataset: Dataset) -> None:
+def test_epoch_reports(dataset: Dataset) -> None:
     observer = RecordingObserver()
     train(
         dataset,
@@ -188,7 +188,7 @@ def test_a_diverging_loss_stops_with_advice(dataset: Dataset) -> None:
         fit(dataset, "dgcf-chp", learning_rate=10.0, layers=60, epochs=5)
 
 
-def test_a_gradient_that_is_not_finite_is_seen_even_where_the_loss_is(dataset: Dataset) -> None:
+def test_infinite_gradient_with_finite_loss_raises(dataset: Dataset) -> None:
     recipe = recipe_for("bpr-mf", epochs=1, batch_size=100_000)
     model, propagation = build(dataset, recipe)
     model.layer0.register_hook(lambda gradient: gradient * torch.inf)
@@ -196,12 +196,12 @@ def test_a_gradient_that_is_not_finite_is_seen_even_where_the_loss_is(dataset: D
         Trainer(model, propagation, dataset.train, recipe.train).fit()
 
 
-def test_an_unknown_metric_is_answered_with_the_nearest(dataset: Dataset) -> None:
+def test_unknown_metric_is_refused_with_a_suggestion(dataset: Dataset) -> None:
     with pytest.raises(ConfigError, match="did you mean 'recall@10'"):
         fit(dataset, metric="recal@10", epochs=5)
 
 
-def test_edges_are_dropped_anew_in_every_step_and_layer(dataset: Dataset) -> None:
+def test_edges_are_drawn_anew_in_every_step(dataset: Dataset) -> None:
     recipe = recipe_for("dgcf", edge_dropout=0.5, learning_rate=0.0)
     model, propagation = build(dataset, recipe)
     trainer = Trainer(model, propagation, dataset.train, recipe.train)
