@@ -2,8 +2,8 @@
 
 Valid artefacts, datasets, runs and studies are changed at random, in one of two ways:
 
-- damage: bytes are changed and no checksum is. The file is refused in one line, or gives the same as before;
-- crafted: content is replaced and all checksums fit. The file is refused in one line, or what it holds can be used.
+- damage: bytes are changed, checksums are not. The file must be refused in one line, or give the same results;
+- crafted: content is replaced and checksums are updated. The file must be refused in one line, or be usable.
 
 A failure is reported as KIND INDEX; ``--only KIND INDEX`` with the same seed makes that file again.
 """
@@ -44,7 +44,7 @@ SECONDS, MEMORY = 30, 2**31
 
 @dataclass
 class Case:
-    """One crafted file: what was done to which original."""
+    """A crafted file: its original and the change."""
 
     kind: Kind
     original: Path
@@ -103,7 +103,7 @@ def _craft(rng: Random, kind: Kind, path: Path, elsewhere: Path) -> str:
         file.write_bytes(_other(rng, file.name, file.read_bytes()))
         what = f"other {file.name}"
     with contextlib.suppress(Exception):
-        kind.reseal(path)  # where the description can still be read
+        kind.reseal(path)  # if the description can still be read
     return what
 
 
@@ -125,7 +125,7 @@ def _craft_file(rng: Random, kind: Kind, path: Path) -> str:
 
 
 def _other(rng: Random, name: str, data: bytes) -> bytes:
-    """Other content; of a checkpoint often another description, which is JSON within JSON."""
+    """Return other content; for a checkpoint often another description, which is JSON within JSON."""
     if name.endswith(".safetensors") and rng.random() < 0.5:
         header, content = tensors_of(data)
         if "dgcf" in header.get("__metadata__", {}):
@@ -140,23 +140,23 @@ def _other(rng: Random, name: str, data: bytes) -> bytes:
 
 
 def judge(case: Case, before: Callable[[Case], str]) -> tuple[bool, str]:
-    """Whether the file was refused, and what is wrong with how it was treated ("" if nothing)."""
+    """Return whether the file was refused, and the problem in its handling ("" if none)."""
     unchecked = False
     try:
-        with _limited(SECONDS), warnings.catch_warnings(record=True) as heard:
+        with _limited(SECONDS), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             result = case.kind.use(case.path, case.thorough)
-        unchecked = any(issubclass(one.category, UncheckedWarning) for one in heard)
-        loud = [one for one in heard if not issubclass(one.category, UncheckedWarning)]
-        if loud:
-            return False, f"warns: {loud[0].category.__name__} {loud[0].message}"
+        unchecked = any(issubclass(warning.category, UncheckedWarning) for warning in caught)
+        others = [warning for warning in caught if not issubclass(warning.category, UncheckedWarning)]
+        if others:
+            return False, f"warns: {others[0].category.__name__} {others[0].message}"
     except DgcfError as problem:
         text = str(problem)
         return True, "" if one_line(problem) == text else f"refused in several lines: {text!r}"
     except Exception as problem:
         return False, "".join(traceback.format_exception(problem)[-4:])
     if case.damage and not unchecked and result != before(case):
-        return False, "another result, in silence"
+        return False, "another result without a warning"
     return False, ""
 
 
@@ -175,7 +175,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 class Fuzzer:
-    """The originals, made once, and what they give when they are as they were."""
+    """The originals, made once, and their unchanged results."""
 
     def __init__(self, base: Path, seed: int, names: Iterable[str] = ()) -> None:
         self.base, self.seed = base, seed
@@ -187,7 +187,7 @@ class Fuzzer:
         self._before: dict[tuple[Path, bool], str] = {}
 
     def before(self, case: Case) -> str:
-        """Return what the original of a case gives."""
+        """Return the result of the original of a case."""
         key = case.original, case.thorough
         if key not in self._before:
             copy = _copied(case.original, self.base / "as-it-was")
@@ -199,7 +199,7 @@ class Fuzzer:
         return case, *judge(case, self.before)
 
     def run(self, count: int) -> tuple[int, list[str]]:
-        """Craft ``count`` files of all kinds in turn; return how many were refused, and the failures."""
+        """Craft ``count`` files of all kinds in turn; return the number of refused ones and the failures."""
         refused, failures = 0, []
         names = list(self.kinds)
         for number in range(count):

@@ -1,4 +1,4 @@
-"""Hostile and mutated input files, each a function of (seed, index) alone."""
+"""Hostile and mutated input files, each determined by (seed, index)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ TOKENS = [*(mark.encode() for mark in MARKS), *BYTES, *WORDS, b"9" * 400, b"x" *
 
 @dataclass(frozen=True)
 class Case:
-    """One input: a file's name and content, how to read it, and what must come out of it where that is certain."""
+    """An input: name and content of a file, options to read it, and the expected pairs if they are certain."""
 
     name: str
     content: bytes
     options: ReadOptions = field(default_factory=ReadOptions)
     titles: bool = False
     pairs: frozenset[tuple[str, str]] | None = None
-    """The pairs of a file that is valid beyond doubt."""
+    """The pairs of a file that is certainly valid."""
 
 
 def make_case(seed: int, index: int) -> Case:
@@ -63,7 +63,7 @@ def _name(rng: random.Random, suffix: str) -> str:
 
 
 def _encode(rng: random.Random, text: str) -> tuple[bytes, str]:
-    """Return bytes and the encoding to name; seldom a wrong one."""
+    """Return bytes and an encoding option, rarely a wrong one."""
     codec, named = rng.choice(
         [("utf-8", "utf-8")] * 16
         + [("utf-8-sig", "utf-8"), ("latin-1", "latin-1"), ("cp1252", "windows-1252"), ("utf-16", "utf-16")]
@@ -81,7 +81,7 @@ def _packed(rng: random.Random, content: bytes, name: str) -> tuple[bytes, str]:
     if rng.random() > 0.15:
         return content, name
     half = len(content) // 2
-    parts = [content] if rng.random() < 0.7 else [content[:half], content[half:]]  # gzip files may be joined
+    parts = [content] if rng.random() < 0.7 else [content[:half], content[half:]]  # gzip files may be concatenated
     return b"".join(gzip.compress(part, 1, mtime=0) for part in parts), name + rng.choice([".gz", "", ".GZ"])
 
 
@@ -141,7 +141,7 @@ def _csv(rng: random.Random) -> Case:
         content = mutate(rng, content)
     content, name = _packed(rng, content, _name(rng, rng.choice([".csv", ".tsv", ".txt", ""])))
     how: dict[str, Any] = {"delimiter": delimiter, "header": header is not None, "user_col": 0, "item_col": 1}
-    for option in rng.sample(sorted(how), rng.choice([0, 0, 1, 4])):  # to be found out
+    for option in rng.sample(sorted(how), rng.choice([0, 0, 1, 4])):  # to be detected
         del how[option]
     if rng.random() < 0.15:
         how |= rng.choice(ODD_OPTIONS)
@@ -157,7 +157,7 @@ def _quoted(cell: str, delimiter: str, always: bool) -> str:
 
 
 def _certain(rng: random.Random) -> Case:
-    """A table that is valid beyond doubt: it must be read, and rightly."""
+    """Return a certainly valid table, which must be read correctly."""
     rows = [[f"u{_text(rng)}x", f"i{_text(rng)}x", rng.choice(NUMBERS)] for _ in range(rng.randint(1, 30))]
     newline, encoding = _newline(rng), rng.choice(["utf-8", "utf-8", "utf-16", "utf-16-be"])
     lines = [
@@ -170,7 +170,7 @@ def _certain(rng: random.Random) -> Case:
 
 
 def _nearly(rng: random.Random) -> Case:
-    """A valid table into which some quotes, blanks, separators and line breaks have fallen."""
+    """Return a valid table with some quotes, blanks, separators and line breaks inserted."""
     case = _certain(rng)
     text = "\n".join(f"u{n},{_quoted(_text(rng) + 'x', ',', n % 3 == 0)},5" for n in range(rng.choice([2, 6])))
     for _ in range(rng.choice([1, 1, 2, 3])):
@@ -217,7 +217,7 @@ def _movielens(rng: random.Random) -> Case:
 
 @cache
 def _tables() -> list[bytes]:
-    """Some valid Parquet files to mutate."""
+    """Return some valid Parquet files to mutate."""
     users, items = ["a", "b", "b", "é"], ["x", "y", "x", "😀"]
     time = pa.array([1, 2, 3, 10**18], pa.timestamp("ns", tz="UTC"))
     made = [

@@ -1,4 +1,4 @@
-"""Changes of stored files, drawn from a random generator: damage to bytes, and other content of the same format."""
+"""Random changes of stored files: damage to bytes, and other content of the same format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 Tensors = dict[str, Any]  # name: array; "__metadata__": dict
 
-# Values that a field of JSON does not expect; a text is written into the JSON as it is.
+# Unexpected values of a JSON field.
 ODD: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 10**6, 2**31, 2**32, 2**53 + 1, 2**63, -(2**63), 2**64, 10**30, 0.5, -0.0,
     1e-320, 1e16, 1e300, -1e300, "", "x", "\x00", "\n", "../..", "/dev/zero", "\x1b[31m", "é" * 50, "x" * 5000, "1",
@@ -162,7 +162,7 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def other_npy(rng: Random, data: bytes) -> bytes:
-    """Return an ``.npy`` file with another array, or with a header that claims another one."""
+    """Return an ``.npy`` file with another array, or with a header of another one."""
     if rng.random() < 0.8:
         return npy(other_array(rng, np.load(io.BytesIO(data), allow_pickle=False)))
     lies = [
@@ -199,7 +199,7 @@ def safetensors(header: bytes | dict[str, Any], data: bytes) -> bytes:
 
 
 def other_tensors(rng: Random, data: bytes) -> bytes:
-    """Return a safetensors file with another array, without one, or with a header that claims something else."""
+    """Return a safetensors file with another array, without one, or with a wrong header."""
     header, content = tensors_of(data)
     kind = rng.choice(["array"] * 5 + ["drop", "rename", "header", "gap", "length"])
     if kind == "header":
@@ -238,11 +238,11 @@ def pack_tensors(arrays: dict[str, np.ndarray[Any, Any]], metadata: Any = None) 
     return safetensors(header, content)
 
 
-# -- files that are none, and ZIP ------------------------------------------------------------------------------------
+# -- irregular files, and ZIP -----------------------------------------------------------------------------------------
 
 
 def no_file(rng: Random, path: Path, elsewhere: Path) -> str:
-    """Put something that is no regular file in the place of one; ``elsewhere`` is outside."""
+    """Replace a file by something irregular; ``elsewhere`` is outside its folder."""
     kind = rng.choice(["missing", "folder", "fifo", "link", "loop", "dangling", "/dev/zero", "/dev/null", "/dev/tty"])
     if kind == "link":
         path.rename(elsewhere)
@@ -258,7 +258,7 @@ def no_file(rng: Random, path: Path, elsewhere: Path) -> str:
 
 
 def other_zip(rng: Random, members: dict[str, bytes]) -> bytes:
-    """Return a ZIP of the members, packed in another way or with a directory that lies."""
+    """Return a ZIP of the members, packed in another way or with a wrong directory."""
     kind = rng.choice(
         ["deflated", "bzip2", "lzma", "twice", "name", "prefix", "comment", "order", "edit", "edit", "edit"]
     )
@@ -274,7 +274,7 @@ def other_zip(rng: Random, members: dict[str, bytes]) -> bytes:
             archive.writestr(info, members[name], info.compress_type)
         if kind == "twice":
             name = rng.choice(names)
-            archive.filelist = [one for one in archive.filelist if one.filename != name] * 2
+            archive.filelist = [entry for entry in archive.filelist if entry.filename != name] * 2
         if kind == "name":
             odd = ["../x", "/etc/passwd", "a/b", "x.pkl", "about.json/", "ABOUT.JSON", "é", "\u202e", "a" * 3000]
             archive.writestr(zipfile.ZipInfo(rng.choice(odd)), b"x")
@@ -287,7 +287,7 @@ def other_zip(rng: Random, members: dict[str, bytes]) -> bytes:
 
 
 def _edited(rng: Random, data: bytes) -> bytes:
-    """Change a number of the directory or of the record at the end."""
+    """Change a number of the directory or of the end record."""
     content = bytearray(data)
     start = struct.unpack("<L", data[-6:-2])[0]
     entries = [place for place in range(start, len(data) - 4) if data[place : place + 4] == b"PK\1\2"]

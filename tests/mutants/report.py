@@ -1,7 +1,7 @@
-"""The end of `make mutants`: how many mutants the tests killed, and whether each survivor is explained.
+"""The report of `make mutants`: the number of mutants killed, and survivors that are not explained.
 
-A survivor is named by its function and its changed code, not by mutmut's number, which moves with every edit above it.
-``survivors.txt`` has paragraphs: lines with ``#`` say why, the lines below them name the mutants of which it is true.
+A survivor is named by its function and its changed code, not by mutmut's number, which changes with every edit.
+``survivors.txt`` has paragraphs: a reason in lines with ``#``, then the mutants that survive for this reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIST = Path(__file__).with_name("survivors.txt")
 
 
 def results() -> Iterator[tuple[Path, str, str]]:
-    """Source file, name and fate of each mutant."""
+    """Yield source file, name and status of each mutant."""
     for path in sorted(FOLDER.rglob("*.py.meta")):
         for name, exit_code in json.loads(path.read_text())["exit_code_by_key"].items():
             yield path.relative_to(FOLDER).with_suffix(""), name, status_by_exit_code[exit_code]
@@ -38,7 +38,7 @@ def described(source: Path, name: str) -> str:
 
 
 def explained() -> set[str]:
-    """The mutants of each paragraph that begins with a reason."""
+    """Return the mutants of all paragraphs that begin with a reason."""
     paragraphs = [block.strip().splitlines() for block in LIST.read_text().split("\n\n")]
     return {line for block in paragraphs if block and block[0].startswith("# ") for line in block if line[0] != "#"}
 
@@ -50,7 +50,7 @@ def main() -> int:
         return 1
     survivors = sorted(described(source, name) for source, name, fate in fates if fate not in CAUGHT)
     known = explained()
-    unexplained = [one for one in survivors if one not in known]
+    unexplained = [mutant for mutant in survivors if mutant not in known]
     for title, lines in (("not explained", unexplained), ("listed, but killed", sorted(known - set(survivors)))):
         for line in lines:
             print(f"{title}: {line}")
