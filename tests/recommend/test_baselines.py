@@ -1,4 +1,4 @@
-"""Models that are solved at once, as recommenders: the contract of all, and what each adds to it."""
+"""Solved models as recommenders: what they add to the contract of all models (``test_contract``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
 from safetensors.numpy import save as encode
@@ -20,7 +19,6 @@ from dgcf.ranking.topk import WeightIndex, top_k
 from dgcf.ranking.torch_backend import top_k_by_scores
 from dgcf.ranking.weights import SparseWeights
 from dgcf.recommend import Recommender, load
-from dgcf.recommend.batch import Batch
 from dgcf.recommend.export import export
 from dgcf.train import build, resolve
 from tests.recommend.conftest import random_dataset
@@ -55,7 +53,7 @@ def train_items(data: Dataset, user: int) -> list[str]:
 
 @pytest.mark.parametrize("model", SOLVED)
 class TestContract:
-    def test_raw_ids_get_the_evaluators_ranking(
+    def test_recommendations_are_the_ranking_of_the_solved_model(
         self, model: str, films: Dataset, fitted_to: dict[str, Recommender]
     ) -> None:
         recipe = resolve(model, settings=SETTINGS.get(model, {}))
@@ -67,48 +65,7 @@ class TestContract:
         assert table["item"] == [films.items.texts[item] for item in ranked.item_idx.flatten().tolist()]
         np.testing.assert_allclose(table["score"], ranked.scores.flatten().numpy(), rtol=1e-5, atol=1e-7)
 
-    def test_one_at_a_time_or_all_at_once_or_in_a_file_to_the_bit(
-        self, model: str, films: Dataset, fitted_to: dict[str, Recommender], tmp_path: Path
-    ) -> None:
-        rec = fitted_to[model]
-        table = rec.recommend(films.users.texts, 5)
-        singles = [row for user in films.users.texts for row in rec.recommend(user, 5)]
-        assert list(table) == singles
-        assert rec.recommend(films.users.texts, 5, device="cpu") == table
-        Batch(rec.snapshot, 5, chunk=40).write(tmp_path / "all.parquet")
-        rows = duckdb.sql(f"SELECT * FROM read_parquet('{tmp_path / 'all.parquet'}')").fetchall()
-        assert rows == [tuple(row.values()) for row in singles]
-
-    def test_scores_and_restrictions_agree_with_the_ranking(
-        self, model: str, fitted_to: dict[str, Recommender]
-    ) -> None:
-        rec = fitted_to[model]
-        whole = rec.recommend("u00004", 160)
-        np.testing.assert_array_equal(rec.score("u00004", whole["item"]), whole["score"])
-        some = whole["item"][3:40:5]
-        assert rec.recommend("u00004", 160, items=some)["item"] == some
-        assert rec.recommend("u00004", 160, exclude=some)["item"] == [i for i in whole["item"] if i not in some]
-
-    @pytest.mark.parametrize("name", ["rec.dgcf", "folder"])
-    def test_saved_and_loaded_it_answers_the_same(
-        self, model: str, name: str, films: Dataset, fitted_to: dict[str, Recommender], tmp_path: Path
-    ) -> None:
-        rec = fitted_to[model]
-        again = load(rec.save(tmp_path / name))
-        assert again.get_params() == {**rec.get_params(), "device": "auto", **again.settings}
-        assert again.recommend(films.users.texts, 7) == rec.recommend(films.users.texts, 7)
-        if model in EXPLAINED:
-            assert again.explain("u00001", "i00002") == rec.explain("u00001", "i00002")
-            liked = films.items.texts[:4]
-            assert again.recommend_for(liked, 5) == rec.recommend_for(liked, 5)
-
-    def test_the_same_seed_is_the_same_recommender(
-        self, model: str, films: Dataset, fitted_to: dict[str, Recommender], tmp_path: Path
-    ) -> None:
-        one = fitted_to[model].save(tmp_path / "one.dgcf").read_bytes()
-        assert recommender(model, films).save(tmp_path / "two.dgcf").read_bytes() == one
-
-    def test_trained_on_everything_it_is_solved_once_on_all_pairs(self, model: str, films: Dataset) -> None:
+    def test_fit_on_everything_solves_once_on_all_pairs(self, model: str, films: Dataset) -> None:
         rec = Recommender(model, **SETTINGS.get(model, {})).fit(films, on="everything")
         assert len(rec.snapshot.train) == len(seen(films))
         assert rec.snapshot.about["epochs"] == 1
@@ -130,7 +87,7 @@ def test_explanations_sum_to_the_score(model: str, films: Dataset, fitted_to: di
 
 
 @pytest.mark.parametrize("model", [*BY_ITEMS, "ials"])
-def test_a_new_user_with_the_items_of_a_known_one_gets_the_same(
+def test_new_user_with_the_items_of_a_known_one_gets_the_same_ranking(
     model: str, films: Dataset, fitted_to: dict[str, Recommender]
 ) -> None:
     """To the bit where people are known by their items alone; up to rounding where the row is solved for again."""
@@ -146,7 +103,7 @@ def test_a_new_user_with_the_items_of_a_known_one_gets_the_same(
 
 
 @pytest.mark.parametrize("model", BY_ITEMS)
-def test_a_new_users_scores_are_the_product_with_the_weights(model: str, fitted_to: dict[str, Recommender]) -> None:
+def test_scores_of_a_new_user_are_the_product_with_the_weights(model: str, fitted_to: dict[str, Recommender]) -> None:
     rec = fitted_to[model]
     assert isinstance(rec.snapshot.ranking, ItemWeights)
     W = rec.snapshot.ranking.weights
@@ -164,7 +121,7 @@ def test_a_new_users_scores_are_the_product_with_the_weights(model: str, fitted_
 
 
 @pytest.mark.parametrize("model", [*BY_ITEMS, "ials"])
-def test_new_interactions_of_a_known_user_move_the_scores(
+def test_new_items_of_a_known_user_change_the_scores(
     model: str, films: Dataset, fitted_to: dict[str, Recommender]
 ) -> None:
     rec = fitted_to[model]
@@ -181,7 +138,7 @@ def test_new_interactions_of_a_known_user_move_the_scores(
     assert told.score == after["score"][0]
 
 
-def test_popularity_tells_a_stranger_what_it_tells_everybody(films: Dataset, fitted_to: dict[str, Recommender]) -> None:
+def test_popularity_recommends_the_same_to_a_new_user(films: Dataset, fitted_to: dict[str, Recommender]) -> None:
     rec = fitted_to["popularity"]
     degrees = films.train.item_degrees
     order = sorted(range(160), key=lambda item: (-degrees[item], item))
@@ -192,7 +149,7 @@ def test_popularity_tells_a_stranger_what_it_tells_everybody(films: Dataset, fit
     assert told.text().endswith(f": {degrees[order[0]]} of 150 people like you liked it too.")
 
 
-def test_a_random_order_explains_nothing_and_knows_no_stranger(fitted_to: dict[str, Recommender]) -> None:
+def test_random_order_neither_folds_in_nor_explains(fitted_to: dict[str, Recommender]) -> None:
     with pytest.raises(DataError, match=r"model random cannot fold in a new user or item: .*; train one"):
         fitted_to["random"].recommend_for(["i00001"])
     with pytest.raises(DataError, match="cannot be split exactly"):
@@ -203,7 +160,7 @@ def test_a_random_order_explains_nothing_and_knows_no_stranger(fitted_to: dict[s
 
 
 @pytest.mark.parametrize("model", BY_ITEMS)
-def test_items_are_like_those_that_they_speak_for(model: str, fitted_to: dict[str, Recommender]) -> None:
+def test_similar_items_are_ordered_by_the_weights(model: str, fitted_to: dict[str, Recommender]) -> None:
     rec = fitted_to[model]
     assert isinstance(rec.snapshot.ranking, ItemWeights)
     W = rec.snapshot.ranking.weights
@@ -242,7 +199,7 @@ def test_embeddings_are_compared_and_exported(model: str, fitted_to: dict[str, R
     np.testing.assert_array_equal(np.load(tmp_path / "rows" / "items.npy"), rec.snapshot.item_rows)
 
 
-def test_popularity_knows_no_likeness(fitted_to: dict[str, Recommender]) -> None:
+def test_popularity_refuses_similarity(fitted_to: dict[str, Recommender]) -> None:
     for likeness in (fitted_to["popularity"].similar_items, fitted_to["popularity"].similar_users):
         with pytest.raises(DataError, match=r"one number for each (item|user) and cannot tell how similar two are"):
             likeness("i00005" if likeness.__name__ == "similar_items" else "u00005")
@@ -251,9 +208,7 @@ def test_popularity_knows_no_likeness(fitted_to: dict[str, Recommender]) -> None
 # -- the artefact ---------------------------------------------------------------------------------------------------
 
 
-def test_what_needs_no_newer_format_is_written_in_the_old_one(
-    films: Dataset, fitted_to: dict[str, Recommender], tmp_path: Path
-) -> None:
+def test_embeddings_are_written_in_format_1(films: Dataset, fitted_to: dict[str, Recommender], tmp_path: Path) -> None:
     """So a dgcf that knew no item weights still reads embeddings."""
     formats = {}
     for model, rec in fitted_to.items():
@@ -298,7 +253,7 @@ def test_isolated_users_and_items() -> None:
                 rec.recommend_for([unmet])
 
 
-def test_ranking_by_weights_holds_a_block_of_scores_and_no_more() -> None:
+def test_ranking_by_weights_holds_only_a_block_of_scores() -> None:
     """2,000 users and 20,000 items: all their scores would be 320 MB."""
     pairs = Pairs.from_indices(np.arange(2000), np.arange(2000) * 10, 2000, 20_000)
     others = np.roll(np.arange(20_000, dtype=np.int32), 1)
@@ -311,7 +266,7 @@ def test_ranking_by_weights_holds_a_block_of_scores_and_no_more() -> None:
     assert ranked.item_idx[5, 0] == others[50]
 
 
-def test_an_artefact_of_before_item_weights_still_loads(fitted_to: dict[str, Recommender], tmp_path: Path) -> None:
+def test_artefact_without_least_squares_field_loads(fitted_to: dict[str, Recommender], tmp_path: Path) -> None:
     rec = fitted_to["popularity"]
     about = json.loads((rec.save(tmp_path / "now") / "about.json").read_text())
     del about["least_squares"]
