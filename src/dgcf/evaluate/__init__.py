@@ -1,1 +1,1 @@
-"""The evaluate room: scores in; exact rankings, metrics with their uncertainty, and paired tests out."""
+"""Evaluate rankings: metrics with their uncertainty, and paired tests."""

@@ -1,4 +1,4 @@
-"""How far a mean over users may be off: percentile bootstrap, seeded, the same resamples for all metrics."""
+"""Percentile bootstrap intervals of means over users: seeded, with the same resamples for all metrics."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Evaluation:
 
     @cached_property
     def intervals(self) -> Mapping[str, tuple[float, float]]:
-        """Percentile bootstrap interval of each mean, over users; computed when first asked for."""
+        """Percentile bootstrap interval of each mean, over users; computed on first use."""
         table = np.column_stack(list(self.values.values()))
         bounds = bootstrap_intervals(table, seed=self.seed, resamples=self.resamples, confidence=self.confidence)
         return MappingProxyType(
@@ -128,7 +128,7 @@ class Evaluation:
 
         ``uncertainty`` adds standard errors and bootstrap intervals, ``per_user`` the value of each user.
         """
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             **self.means,
             "split": self.split,
             "mask": self.mask,
@@ -138,13 +138,13 @@ class Evaluation:
             "leaked_pairs": self.leaked_pairs,
         }
         if uncertainty:
-            told["standard_error"] = dict(self.standard_errors)
-            told["interval"] = {name: list(bounds) for name, bounds in self.intervals.items()}
-            told["confidence"] = self.confidence
+            answer["standard_error"] = dict(self.standard_errors)
+            answer["interval"] = {name: list(bounds) for name, bounds in self.intervals.items()}
+            answer["confidence"] = self.confidence
         if per_user:
-            told["user_idx"] = self.user_idx.tolist()
-            told["per_user"] = {name: value.tolist() for name, value in self.values.items()}
-        return told
+            answer["user_idx"] = self.user_idx.tolist()
+            answer["per_user"] = {name: value.tolist() for name, value in self.values.items()}
+        return answer
 
 
 def equal_interaction_bounds(degrees: NDArray[np.int64], n_groups: int) -> tuple[int, ...]:

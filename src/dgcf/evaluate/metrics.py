@@ -25,10 +25,10 @@ def hit_matrix(item_idx: NDArray[np.int64], user_idx: NDArray[np.int64], relevan
     """(n, K) is the item at each rank relevant to its user; ``item_idx`` (n, K), −1 for no item, is never."""
     if len(relevant) == 0:
         return np.zeros(item_idx.shape, dtype=np.bool_)
-    known = relevant.keys()  # ascending
-    asked = user_idx[:, None].astype(np.int64) * relevant.n_items + item_idx
-    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-    return np.asarray((known[place] == asked) & (item_idx >= 0))
+    keys = relevant.keys()  # ascending
+    ranked = user_idx[:, None].astype(np.int64) * relevant.n_items + item_idx
+    place = np.minimum(np.searchsorted(keys, ranked), len(keys) - 1)
+    return np.asarray((keys[place] == ranked) & (item_idx >= 0))
 
 
 def recall(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> PerUser:

@@ -102,9 +102,9 @@ def compare_with(
     reference: Evaluation, others: Sequence[Evaluation], metrics: Sequence[str] | None = None, *, seed: int = 0
 ) -> list[tuple[Comparison, ...]]:
     """Compare each of ``others`` with the reference; Holm's correction is over all of them and all metrics."""
-    found = [compare(reference, other, metrics, seed=seed) for other in others]
-    corrected = iter(holm([one.p_permutation for each in found for one in each]).tolist())
-    return [tuple(replace(one, p_holm=next(corrected)) for one in each) for each in found]
+    comparisons = [compare(reference, other, metrics, seed=seed) for other in others]
+    corrected = iter(holm([one.p_permutation for row in comparisons for one in row]).tolist())
+    return [tuple(replace(one, p_holm=next(corrected)) for one in row) for row in comparisons]
 
 
 def averaged(evaluations: Sequence[Evaluation]) -> Evaluation:

@@ -1,4 +1,4 @@
-"""How training is watched: from what a model ranks with to its metrics on the validation split."""
+"""Measure a ranking on the validation split, for early stopping."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dgcf.ranking.rankings import Ranking
 
 
 def validator(splits: Splits, metric: str) -> Callable[[Ranking], dict[str, float]]:
-    """A ranking to all validation metrics at the cut-off that ``metric`` names, such as ``recall@20``."""
+    """Return a function from a ranking to its validation metrics at the cut-off of ``metric`` (``recall@20``)."""
     evaluator = Evaluator(splits, split="validation", ks=(parse_metric(metric)[1],))
 
-    def validate(found: Ranking) -> dict[str, float]:
-        return dict(evaluator.evaluate(found).means)
+    def validate(ranking: Ranking) -> dict[str, float]:
+        return dict(evaluator.evaluate(ranking).means)
 
     return validate

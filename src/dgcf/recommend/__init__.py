@@ -1,4 +1,4 @@
-"""The recommend room: raw ids in, recommendations out, for known users and new ones, with reasons."""
+"""Recommend items by raw ids, to known and new users, with explanations; save and load recommenders."""
 
 from dgcf.recommend.explain import Explanation, Part
 from dgcf.recommend.loading import load

@@ -140,7 +140,7 @@ def _data(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
 
 
 def load(path: str | Path) -> Snapshot:
-    """Read what ``save`` wrote; every byte is checked now, the layers are decoded when they are asked for."""
+    """Read what ``save`` wrote; every byte is checked now, the layers are decoded on first use."""
     target = Path(path)
     opened = Container(target, MEMBERS)
     if LAYERS in opened:

@@ -1,8 +1,8 @@
 """Recommendations for every user into one file: streamed in chunks, restartable, there whole or not at all.
 
 Each chunk of users is ranked and kept as a file of its own in a folder beside the target (``chunks``). A job that was
-stopped goes on after its last whole chunk; one with other weights, another k or other columns starts anew. When all
-chunks are there they become the target in one step, and the folder goes.
+stopped is resumed after its last whole chunk; one with other weights, another k or other columns starts again. When
+all chunks are written they become the target in one step, and the folder goes.
 """
 
 from __future__ import annotations

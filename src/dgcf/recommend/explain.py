@@ -100,7 +100,7 @@ class Explanation:
         return replace(self, parts=tuple(kept))
 
     def text(self) -> str:
-        """One sentence: because you liked A, B, C; and so many people like you liked it too."""
+        """Return one sentence: because you liked A, B, C; and so many similar users liked it too."""
         liked = [part.title for part in self.parts if part.kind == "item" and part.value > 0 and part.id is not None]
         alike = sum(part.count for part in self.parts if part.kind == "user")
         prior = self.by_kind["prior"] / self.score if self.score > 0 else 0.0
@@ -160,7 +160,7 @@ class Explainer:
         self.snapshot, self.layers, self.folding = snapshot, snapshot.layers, folding
 
     def known(self, user: int, item: int) -> Explanation:
-        """The score of a known user, as trained."""
+        """Explain the score of a known user, as trained."""
         if self.folding is None:
             layers = self.layers.embeddings[:, user].astype(np.float64)
             return self._explain(self.snapshot.users.id_of(user), item, self.snapshot.user_rows[user], layers)
@@ -172,7 +172,7 @@ class Explainer:
         return self._explain(self.snapshot.users.id_of(user), item, row, stored, folded)
 
     def folded(self, folded: Folded, item: int, user: RawId | None = None) -> Explanation:
-        """The score of somebody who was folded in."""
+        """Explain the score of a user who was folded in."""
         return self._explain(user, item, folded.ranked, folded.layers, folded)
 
     def _explain(

@@ -91,6 +91,6 @@ class FoldIn:
         x = np.log1p(degree[met])
         logits = self.layers.gate_logits[:, self._first(side) + met].astype(np.float64)
         spread = x - x.mean()
-        # One degree for all: no slope can be told from the data, and none is needed.
+        # All degrees are equal: the slope is undetermined, and not needed.
         slope = logits @ spread / max(float(spread @ spread), 1e-300) if np.ptp(x) > 0 else np.zeros(len(logits))
         return np.stack([logits.mean(1) - slope * x.mean(), slope], axis=1)

@@ -1,4 +1,4 @@
-"""What people call things: raw ids and titles to indices, and the nearest ones where nothing fits."""
+"""Look up users and items by raw id or title; unknown names get the nearest as a hint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIGNS = re.compile(r"[^\w]+")
 
 
 def bare(title: str) -> str:
-    """A title without year, signs, accents, capitals, and with its article in front: what people remember of it.
+    """A title without year, signs, accents, capitals, and with its article in front.
 
     >>> bare("Lion King, The (1994)")
     'the lion king'
@@ -50,14 +50,14 @@ class Names:
             return self.vocabulary.index_of(name)
         if not self.vocabulary.titles or not isinstance(name, str):
             return self.vocabulary.index_of(name)  # which offers the nearest id
-        for found in self._matches(name):
-            if len(found) > 1:
+        for matches in self._matches(name):
+            if len(matches) > 1:
                 raise DataError(
-                    f"{name!r} matches {len(found)} titles: {self._offer(found[:_OFFERED])}"
-                    f"{', …' if len(found) > _OFFERED else ''}; give one in full, or its id."
+                    f"{name!r} matches {len(matches)} titles: {self._offer(matches[:_OFFERED])}"
+                    f"{', …' if len(matches) > _OFFERED else ''}; give one in full, or its id."
                 )
-            if found:
-                return found[0]
+            if matches:
+                return matches[0]
         raise DataError(f"no {self.vocabulary.what} has the id or the title {name!r}{self._nearest(name)}")
 
     def find_all(self, names: Iterable[RawId]) -> list[int]:
@@ -89,11 +89,11 @@ class Names:
 
     @cached_property
     def _by_bare(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        by_title: dict[str, list[int]] = {}
         for index, title in enumerate(self._bare):
             if title:
-                found.setdefault(_without_article(title), []).append(index)
-        return found
+                by_title.setdefault(_without_article(title), []).append(index)
+        return by_title
 
 
 def as_list(names: Ids) -> list[RawId]:

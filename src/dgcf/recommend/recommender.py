@@ -1,4 +1,4 @@
-"""The recommender: raw ids in, recommendations out; an estimator that is fitted, asked, saved and loaded.
+"""The recommender: raw ids in, recommendations out; an estimator that is fitted, queried, saved and loaded.
 
 ``fit`` needs torch. A loaded recommender answers everything with NumPy and SciPy alone.
 """

@@ -1,4 +1,4 @@
-"""Everything that a trained model knows, as NumPy arrays: what an artefact stores and every later module reads.
+"""A trained model as NumPy arrays: what an artefact stores and recommending reads.
 
 Nodes are numbered users first, then items, as in the graph: N = n_users + n_items.
 """
@@ -23,7 +23,7 @@ from dgcf.ranking.rankings import Embeddings, Ranking
 class GraphRule:
     """How the entries of ``M = L + Lc + I`` follow from the pairs, with ε as a number (``None``: nothing is filtered).
 
-    ``cross`` says whether Lc is part of M; the other fields are those of the graph room's specification.
+    ``cross`` says whether Lc is part of M; the other fields are those of ``PropagationSpec``.
     """
 
     direct: bool
@@ -43,7 +43,7 @@ class Layers:
 
     @property
     def depth(self) -> int:
-        """L: how many times something was passed on."""
+        """L, the number of propagation layers."""
         return len(self.embeddings) - 1
 
     def gate(self, layer: int, nodes: Any = slice(None)) -> Floats:
@@ -61,7 +61,7 @@ def sigmoid(logits: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A trained model, at rest.
+    """A trained model.
 
     ``ranking`` holds NumPy arrays. ``train`` holds the training pairs, the edges of the graph; ``seen`` all known pairs
     of every split. ``rule`` is None for a model without a graph, ``load_layers`` unless the ranking's rule is
@@ -116,7 +116,7 @@ class Snapshot:
 
     @cached_property
     def layers(self) -> Layers | None:
-        """Read when it is first asked for: ranking does without it."""
+        """The layers, read on first use; ranking does not need them."""
         return self.load_layers() if self.load_layers is not None else None
 
     def vocabulary(self, side: Side) -> Vocabulary:
