@@ -115,7 +115,7 @@ def test_licence_is_shown_and_all_editions_are_tried(tmp_path: Path, monkeypatch
     monkeypatch.setitem(catalogue(), "mine", entry)
     messages: list[str] = []
     with pytest.raises(DataError, match=r"a\.csv.*b\.csv.*DGCF_DATA_HOME"):
-        catalog.load_known("mine", messages.append)
+        load("mine", say=messages.append)  # the former name of notify
     assert messages[0] == "Licence of mine: to be shown first"
     assert [line.split()[0] for line in messages[1:]] == ["Fetching", "Fetching"]
 

@@ -105,7 +105,7 @@ def test_recommender_is_made_again_if_damaged_or_of_other_weights(run: Path, tmp
     saved = Checkpoint.load(mine / "best.safetensors")
     changed = {name: tensor * 0 + 1 for name, tensor in saved.tensors.items()}
     Checkpoint(changed, saved.about).save(mine / "best.safetensors")
-    again = dgcf.load(mine, notify=built.append)
+    again = dgcf.load(mine, say=built.append)  # the former name of the argument
     assert len(built) == 2
     assert not np.array_equal(again.snapshot.user_rows, first.snapshot.user_rows)
 

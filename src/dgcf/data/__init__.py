@@ -28,12 +28,13 @@ def load(
     *,
     titles: Mapping[str, str] | None = None,
     notify: Notify | None = None,
+    say: Notify | None = None,
 ) -> Dataset:
     """Return the dataset of a source.
 
     ``source``: a dataset, the folder of a prepared dataset, a folder with a ready-made split, a known name
     (``dgcf data list``), a file, a glob, a frame or a matrix. ``preparation`` gives the filters and the split; it is
-    refused for a dataset that is prepared already.
+    refused for a dataset that is prepared already. ``say`` is the former name of ``notify``.
     """
     if isinstance(source, Dataset):
         return _as_prepared(source, preparation)
@@ -44,7 +45,7 @@ def load(
         if not path.exists() and _may_be_name(str(source)):
             from dgcf.data.catalog import load_known
 
-            return _as_prepared(load_known(str(source), notify), preparation)
+            return _as_prepared(load_known(str(source), notify or say), preparation)
     # DuckDB and the readers are imported only to read a source: a prepared dataset needs NumPy only.
     from dgcf.data.prepare import prepare, split_files
 

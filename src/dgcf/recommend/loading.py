@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from dgcf.recommend.container import hash_of, is_artifact
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.stored import InvalidFileError, decode_json, read_member, verify_seal
+from dgcf.text import Notify
 
 if TYPE_CHECKING:
     from dgcf.data import Dataset
@@ -30,15 +30,15 @@ RUN = "run.json"
 WEIGHTS = "best.safetensors"
 
 
-def load(path: str | Path, *, data: Any = None, notify: Callable[[str], None] | None = None) -> Recommender:
+def load(path: str | Path, *, data: Any = None, notify: Notify | None = None, say: Notify | None = None) -> Recommender:
     """Return a recommender that is ready to answer, from an artefact or a run folder.
 
-    ``data`` is the dataset of a run, if it is not where the run had it.
+    ``data`` is the dataset of a run, if it is not where the run had it. ``say`` is the former name of ``notify``.
     """
     target = Path(path).expanduser()
     if os.path.lexists(target / RUN):
         _check_description(target / RUN)
-        return Recommender.of(_of_run(target, data, notify))
+        return Recommender.of(_of_run(target, data, notify or say))
     if not target.exists():
         raise ArtifactError(f"{target} does not exist; give a saved recommender, or a run folder of `dgcf train`.")
     if not is_artifact(target):
@@ -73,7 +73,7 @@ def _check_description(path: Path) -> None:
         raise ArtifactError(f"{path} is damaged ({problem}); restore it from a copy, or train again.") from problem
 
 
-def _of_run(run: Path, data: Any, notify: Callable[[str], None] | None) -> Snapshot:
+def _of_run(run: Path, data: Any, notify: Notify | None) -> Snapshot:
     if signing.required() is not None:
         raise ArtifactError(
             f"{run} is a run folder, which has no signature, and {signing.VERIFY_KEY} requires one; export and sign it "
