@@ -98,8 +98,8 @@ def test_interrupted_job_is_left_for_the_next_process(tmp_path: Path) -> None:
 
 def test_finished_seeds_are_yielded_before_the_interruption_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     results: Any = [SimpleNamespace(interrupted=False), SimpleNamespace(interrupted=True)]
-    monkeypatch.setattr(jobs, "train_many", lambda *words, **more: results)
-    seeds = [SeedJob(seed) for seed in range(3)]  # the third had not begun
+    monkeypatch.setattr(jobs, "train_together", lambda *words, **more: results)
+    seeds = [SeedJob(seed) for seed in range(2)]
     finished = train_seeds(planted(20, 10), resolve("bpr-mf"), seeds, device="cpu", validate=None)
     assert next(finished) == (seeds[0], results[0])
     with pytest.raises(KeyboardInterrupt):

@@ -31,7 +31,7 @@ import torch
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError, DgcfError
 from dgcf.experiments.progress import Progress
-from dgcf.train import DivergedError, EpochReport, Recipe, Run, SeedJob, Trained, Validate, train_many
+from dgcf.train import DivergedError, EpochReport, Recipe, Run, SeedJob, Trained, Validate, train_together
 
 POLL_SECONDS = 0.5
 """Time between two looks at jobs that other processes run."""
@@ -72,12 +72,12 @@ def work(queue: Queue[Job]) -> None:
 def train_seeds(
     dataset: Dataset, recipe: Recipe, seeds: Sequence[SeedJob], *, device: str, validate: Validate | None
 ) -> Iterator[tuple[SeedJob, Trained]]:
-    """Train one recipe with several seeds and yield each that was trained to its end.
+    """Train the seeds of one group side by side, and yield each that was trained to its end.
 
     Raises KeyboardInterrupt after these if Ctrl-C stopped the others.
     """
-    results = train_many(dataset, recipe, seeds, device=device, validate=validate)
-    for seed, trained in zip(seeds, results, strict=False):  # after Ctrl-C, the seeds that had begun
+    results = train_together(dataset, recipe, seeds, device=device, validate=validate)
+    for seed, trained in zip(seeds, results, strict=True):
         if not trained.interrupted:
             yield seed, trained
     if any(trained.interrupted for trained in results):

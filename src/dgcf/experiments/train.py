@@ -28,7 +28,7 @@ from dgcf.train import (
     groups,
     pick_device,
     resolve,
-    train_many,
+    train_together,
 )
 from dgcf.train.run.observer import Several
 from dgcf.train.run.tracking import refuse_unknown_trackers, tracked
@@ -113,7 +113,7 @@ def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Optio
                 SeedJob(run.seed, Several(observer, *its_trackers), run)
                 for run, observer, its_trackers in zip(runs, observers, trackers, strict=True)
             ]
-            results = train_many(dataset, recipe, jobs, device=options.device, validate=validate)
+            results = train_together(dataset, recipe, jobs, device=options.device, validate=validate)
         stopped = [result.run.path for result in results if result.interrupted and result.run]
         if stopped:
             commands = [f"dgcf train --resume {quote(str(path))}" for path in stopped]

@@ -1,6 +1,6 @@
 """Training: from a dataset and a recipe to a trained model and its run folder."""
 
-from dgcf.train.api import SeedJob, Trained, build, load, train, train_many
+from dgcf.train.api import SeedJob, Trained, build, load, train, train_many, train_together
 from dgcf.train.config import TrainConfig
 from dgcf.train.engines import groups, pick_device
 from dgcf.train.recipe import Recipe, resolve
@@ -31,4 +31,5 @@ __all__ = [
     "resolve",
     "train",
     "train_many",
+    "train_together",
 ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 
@@ -93,71 +92,62 @@ def train(
     A solved model saves nothing when interrupted and is solved again. ``validate`` is ignored if the dataset has no
     validation pairs.
     """
-    return train_many(dataset, recipe, [SeedJob(seed, observer, run)], device=device, validate=validate)[0]
+    return train_together(dataset, recipe, [SeedJob(seed, observer, run)], device=device, validate=validate)[0]
 
 
 def train_many(
-    dataset: Dataset,
-    recipe: Recipe,
-    jobs: Sequence[SeedJob],
-    *,
-    device: str = "auto",
-    validate: Validate | None = None,
+    dataset: Dataset, recipe: Recipe, jobs: Sequence[SeedJob], *, device: str = "auto", validate: Validate | None = None
 ) -> list[Trained]:
     """Train with several seeds; each has the results that it would have alone. Ctrl-C returns those that had begun.
 
     On a GPU they train side by side: the graph is read once for all of them, and small steps fill the device. On a CPU,
     and for solved models, they train one after the other.
     """
-    target = pick_device(device)
     results: list[Trained] = []
     for group in groups(jobs, recipe, device):
-        results += _train_group(dataset, recipe, group, target, validate)
+        results += train_together(dataset, recipe, group, device=device, validate=validate)
         if results[-1].interrupted:
             break
     return results
 
 
-def _train_group(
-    dataset: Dataset, recipe: Recipe, jobs: Sequence[SeedJob], device: torch.device, validate: Validate | None
+def train_together(
+    dataset: Dataset, recipe: Recipe, jobs: Sequence[SeedJob], *, device: str = "auto", validate: Validate | None = None
 ) -> list[Trained]:
-    """Train jobs side by side."""
+    """Train the jobs of one group, as ``groups`` returns it, side by side."""
     mark_peak()
-    started = time.perf_counter()
-    model, propagation = build(dataset, recipe, seed=jobs[0].seed, device=device)
-    jobs = [replace(job, observer=run_observer(job.observer, job.run, device)) for job in jobs]
+    started, place = time.perf_counter(), pick_device(device)
+    model, propagation = build(dataset, recipe, seed=jobs[0].seed, device=place)
+    observers = [run_observer(job.observer, job.run, place) for job in jobs]
     validate = validate if len(dataset.validation) else None
     with ExitStack() as stack:
         for job in jobs:
             if job.run is not None:
                 stack.enter_context(exclusive_lock(job.run.path))
         if isinstance(model, SolvedModel):
-            return [_solve(model, dataset, recipe, jobs[0], validate, started)]
-        new_trainer = partial(
-            Trainer,
-            propagation=propagation,
-            pairs=dataset.train,
-            config=recipe.train,
-            device=device,
-            validate=validate,
-            interrupted=stack.enter_context(stop_requested()),
-        )
+            (job,), (observer,) = jobs, observers
+            reason = solve(model, dataset.train, recipe.train.metric, job.seed, validate, observer, job.run)
+            return [_solved(model, dataset, recipe, reason, job.run, started)]
+        interrupted = stack.enter_context(stop_requested())
         trainers = [
-            new_trainer(
-                _graph_model(dataset, recipe, job.seed) if number else model,
+            Trainer(
+                model if job is jobs[0] else _graph_model(dataset, recipe, job.seed),
+                propagation,
+                dataset.train,
+                recipe.train,
                 seed=job.seed,
-                observer=job.observer,
+                device=place,
+                validate=validate,
+                observer=observer,
                 run=job.run,
+                interrupted=interrupted,
             )
-            for number, job in enumerate(jobs)
+            for job, observer in zip(jobs, observers, strict=True)
         ]
-        for job, trainer in zip(jobs, trainers, strict=True):
-            _resume(trainer, job.run)
+        for trainer in trainers:
+            _resume(trainer)
         reasons = _fit(trainers)
-    return [
-        _trained(trainer, recipe, reason, job.run, started)
-        for job, trainer, reason in zip(jobs, trainers, reasons, strict=True)
-    ]
+    return [_trained(trainer, recipe, reason, started) for trainer, reason in zip(trainers, reasons, strict=True)]
 
 
 def _graph_model(dataset: Dataset, recipe: Recipe, seed: int) -> GraphModel:
@@ -166,22 +156,20 @@ def _graph_model(dataset: Dataset, recipe: Recipe, seed: int) -> GraphModel:
     return model
 
 
-def _resume(trainer: Trainer, run: Run | None) -> None:
-    """Restore the last checkpoint of a run, if it has one."""
+def _resume(trainer: Trainer) -> None:
+    """Restore the last checkpoint of the trainer's run, if it has one."""
+    run, note = trainer.run, trainer.observer.note
     if trainer.propagation is not None and trainer.propagation.warning:
-        trainer.observer.note(trainer.propagation.warning)
-    checkpoint = run.resume() if run is not None else None
-    if checkpoint is None or run is None:
+        note(trainer.propagation.warning)
+    if run is None or (checkpoint := run.resume()) is None:
         return
     trainer.restore(checkpoint, str(run.path / "last.safetensors"))
     if run.repaired:
-        trainer.observer.note(
-            f"{run.path / 'best.safetensors'} was damaged or missing; written again from the last state."
-        )
+        note(f"{run.path / 'best.safetensors'} was damaged or missing; written again from the last state.")
     if trainer.finished:
-        trainer.observer.note(f"{run.path} is already finished; nothing is left to train.")
+        note(f"{run.path} is already finished; nothing is left to train.")
     else:
-        trainer.observer.note(f"resuming {run.path} at epoch {trainer.epoch}, batch {trainer.done}.")
+        note(f"resuming {run.path} at epoch {trainer.epoch}, batch {trainer.done}.")
 
 
 def _fit(trainers: Sequence[Trainer]) -> list[str]:
@@ -197,8 +185,9 @@ def _fit(trainers: Sequence[Trainer]) -> list[str]:
     return [reasons[number] for number in range(len(trainers))]
 
 
-def _trained(trainer: Trainer, recipe: Recipe, reason: str, run: Run | None, started: float) -> Trained:
+def _trained(trainer: Trainer, recipe: Recipe, reason: str, started: float) -> Trained:
     """Return the result with the best weights; an interrupted training may have none yet, and gives its last."""
+    run = trainer.run
     if run is not None and run.pictured and (note := plot_run(run)):
         trainer.observer.note(note)
     if trainer.best:
@@ -217,20 +206,12 @@ def _trained(trainer: Trainer, recipe: Recipe, reason: str, run: Run | None, sta
     )
 
 
-def _solve(
-    model: SolvedModel, dataset: Dataset, recipe: Recipe, job: SeedJob, validate: Validate | None, started: float
+def _solved(
+    model: SolvedModel, dataset: Dataset, recipe: Recipe, reason: str, run: Run | None, started: float
 ) -> Trained:
-    """Solve a model, and return it as the result of one epoch."""
-    reason = solve(model, dataset.train, recipe.train.metric, job.seed, validate, job.observer or Observer(), job.run)
+    """Return a solved model as the result of one epoch."""
+    ranking = model.ranking(dataset.train)
+    seconds = run.seconds if run is not None else time.perf_counter() - started
     return Trained(
-        model=model,
-        propagation=None,
-        ranking=model.ranking(dataset.train),
-        recipe=recipe,
-        epochs=1,
-        best_epoch=1,
-        seconds=job.run.seconds if job.run is not None else time.perf_counter() - started,
-        reason=reason,
-        interrupted=False,
-        run=job.run,
+        model, None, ranking, recipe, epochs=1, best_epoch=1, seconds=seconds, reason=reason, interrupted=False, run=run
     )

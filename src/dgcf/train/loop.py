@@ -27,19 +27,16 @@ class TrainingLoop:
 
     def fit(self) -> list[str]:
         """Train each to its end, or all to an interruption; return why each stopped."""
-        reasons: dict[int, str] = {}
+        reasons: dict[Trainer, str] = {}
         for trainer in self.trainers:
             trainer.note_unusual_settings()
         running = True
         while running:
-            for number, trainer in enumerate(self.trainers):
-                if trainer.finished and number not in reasons:
-                    reasons[number] = trainer.close()
+            for trainer in self.trainers:
+                if trainer.finished and trainer not in reasons:
+                    reasons[trainer] = trainer.close()
             running = len(reasons) < len(self.trainers) and self.train_epoch()
-        for number, trainer in enumerate(self.trainers):
-            if number not in reasons:
-                reasons[number] = trainer.close()
-        return [reasons[number] for number in range(len(self.trainers))]
+        return [reasons.get(trainer) or trainer.close() for trainer in self.trainers]
 
     def train_epoch(self) -> bool:
         """Complete the current epoch of all unfinished trainings; return False if interrupted between two steps."""

@@ -31,20 +31,8 @@ PAPER_LOOP: Settings = {"batch_size": 1024, "epochs": 1000, "min_epochs": 50, "e
 # are the paper, so the validation split decides: ML-1M .298 against .290 for the first, ML-100K .332 against .340.
 SAMPLER_BY_DATASET: Mapping[str, Settings] = {"ml-1m": {"sampler": "user"}}
 # The authors' code, literally: no I, one draw of edge dropout per step, uniform users, an evaluation each epoch.
-OFFICIAL_DGCF: Settings = {
-    "self_loop": False,
-    "cross_below_one": True,
-    "edge_dropout": 0.1,
-    "dropout_draws": "step",
-}
-OFFICIAL_LOOP: Settings = {
-    "sampler": "user",
-    "batch_size": 1024,
-    "epochs": 1000,
-    "min_epochs": 0,
-    "evaluate_every": 1,
-    "patience": 5,
-}
+OFFICIAL_DGCF: Settings = {"self_loop": False, "cross_below_one": True, "edge_dropout": 0.1, "dropout_draws": "step"}
+OFFICIAL_LOOP: Settings = {**PAPER_LOOP, "sampler": "user", "min_epochs": 0, "evaluate_every": 1}
 # The paper's baselines: lr 1e-3 and λ 1e-5 (Gowalla: 1e-4 and 1e-3), the best of one to four layers.
 BASELINE: Settings = {"learning_rate": 1e-3, "l2": 1e-5, "layers": 3}
 BASELINE_BY_DATASET: Mapping[str, Settings] = {"gowalla": {"learning_rate": 1e-4, "l2": 1e-3}}
@@ -67,19 +55,15 @@ def preset_settings(preset: str, model: Entry, dataset: str) -> dict[str, object
     if preset == "plain" or model.solved:
         return {}
     family = family_of(dataset)
-    is_dgcf = model.name.startswith("dgcf")
+    own, dgcf = DGCF_BY_DATASET.get(family, {}), PAPER_DGCF if preset == "paper" else OFFICIAL_DGCF
     loop = {**PAPER_LOOP, **SAMPLER_BY_DATASET.get(family, {})} if preset == "paper" else OFFICIAL_LOOP
-    if not is_dgcf:
-        return {**loop, **_width(family), **BASELINE, **BASELINE_BY_DATASET.get(family, {})}
-    own = PAPER_DGCF if preset == "paper" else OFFICIAL_DGCF
-    return {**loop, "l2": 1e-2, **own, **DGCF_BY_DATASET.get(family, {})}
+    if model.name.startswith("dgcf"):
+        return {**loop, "l2": 1e-2, **dgcf, **own}
+    width = {"dim": own["dim"]} if own else {}
+    return {**loop, **width, **BASELINE, **BASELINE_BY_DATASET.get(family, {})}
 
 
 def family_of(dataset: str) -> str:
     """Return the family of a dataset, the last part of its name: ``ml-100k`` of ``deoscirec/ml-100k``."""
     last = dataset.rstrip("/").rpartition("/")[2]
     return ALIASES.get(last, last)
-
-
-def _width(family: str) -> dict[str, object]:
-    return {key: value for key, value in DGCF_BY_DATASET.get(family, {}).items() if key == "dim"}

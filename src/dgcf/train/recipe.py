@@ -49,7 +49,11 @@ def resolve(
     choice = entry(model)
     given = dict(settings or {})
     loop_keys = [] if choice.solved else TRAIN_KEYS
-    _refuse_loop(choice, given)
+    if misplaced := [key for key in given if choice.solved and key in TRAIN_KEYS and key not in choice.keys]:
+        raise ConfigError(
+            f"model {model} is solved at once, not trained in epochs, so it has no setting {misplaced[0]!r}; "
+            f"it has {', '.join(choice.keys) or 'none'}."
+        )
     refuse_unknown(given, [*choice.keys, *loop_keys], f"model {model}")
     values = {**preset_settings(preset, choice, dataset), **given}
     return Recipe(
@@ -71,13 +75,3 @@ def describe_models(name: str | None = None) -> dict[str, Any]:
         "models": [model.to_dict() for model in entries],
         "training": [parameter.to_dict() for parameter in parameters(TrainConfig())] if in_epochs else [],
     }
-
-
-def _refuse_loop(model: Entry, given: Mapping[str, object]) -> None:
-    """Raise ``ConfigError`` if a solved model is given settings of the training loop."""
-    for key in given:
-        if model.solved and key in TRAIN_KEYS and key not in model.keys:
-            raise ConfigError(
-                f"model {model.name} is solved at once, not trained in epochs, so it has no setting {key!r}; "
-                f"it has {', '.join(model.keys) or 'none'}."
-            )

@@ -22,53 +22,27 @@ def solve(
     run: Run | None,
 ) -> str:
     """Solve the model for ``pairs``, or load it from a run that is solved already; return why it stopped."""
-    saved = run.resume() if run is not None else None
-    if saved is not None and run is not None:
+    if run is not None and (saved := run.resume()) is not None:
         fill_model(model, saved.part("best"), str(run.path / "last.safetensors"))
         observer.note(f"{run.path} is already solved; nothing is left to train.")
     else:
-        _solve(model, pairs, metric, seed, validate, observer, run)
+        observer.epoch_began(1, 1, 1, 0)
+        began = time.perf_counter()
+        model.solve(pairs, seed)
+        seconds = time.perf_counter() - began
+        validation = dict(validate(model.ranking(pairs))) if validate else {}
+        if run is not None:
+            run.record({"epoch": 1, **validation}, seconds, time.perf_counter() - began - seconds)
+            run.save(_checkpoint(model))
+        observer.batch_done()
+        best = validation.get(metric)
+        observer.epoch_ended(EpochReport(1, 1, None, seconds, len(pairs), metric, best, 1, validation))
     reason = "solved at once"
     observer.finished(reason)
     return reason
 
 
-def _solve(
-    model: SolvedModel,
-    pairs: Pairs,
-    metric: str,
-    seed: int,
-    validate: Validate | None,
-    observer: Observer,
-    run: Run | None,
-) -> None:
-    observer.epoch_began(1, 1, 1, 0)
-    began = time.perf_counter()
-    model.solve(pairs, seed)
-    seconds = time.perf_counter() - began
-    validation = dict(validate(model.ranking(pairs))) if validate else {}
-    if run is not None:
-        run.record({"epoch": 1, **validation}, seconds, time.perf_counter() - began - seconds)
-        run.save(_checkpoint(model))
-    observer.batch_done()
-    observer.epoch_ended(
-        EpochReport(
-            epoch=1,
-            epochs=1,
-            loss=None,
-            seconds=seconds,
-            pairs=len(pairs),
-            metric=metric,
-            best=validation.get(metric),
-            best_epoch=1,
-            validation=validation,
-        )
-    )
-
-
 def _checkpoint(model: SolvedModel) -> Checkpoint:
     """Return the checkpoint of the training loop after one epoch: the next is the second, and the first is the best."""
-    return Checkpoint(
-        {f"best.{name}": tensor for name, tensor in model.state_dict().items()},
-        {"epoch": 2, "done": 0, "stopping": {"best_epoch": 1}},
-    )
+    weights = {f"best.{name}": tensor for name, tensor in model.state_dict().items()}
+    return Checkpoint(weights, {"epoch": 2, "done": 0, "stopping": {"best_epoch": 1}})

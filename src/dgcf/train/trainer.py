@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from dgcf.ranking.torch_backend import unit_embeddings
 from dgcf.train.config import TrainConfig
 from dgcf.train.loop import TrainingLoop
 from dgcf.train.run.checkpoint import Checkpoint, adam_tensors, check_weights, fill_adam, fill_model
+from dgcf.train.run.folder import Run
 from dgcf.train.run.observer import EpochReport, Observer
 from dgcf.train.sampler import Sampler
 from dgcf.train.stopping import EarlyStopping
@@ -34,19 +34,6 @@ class DivergedError(DgcfError):
     """The loss or a gradient is no longer a finite number."""
 
     kind = "diverged"
-
-
-class TrainingRun(Protocol):
-    """Where a training is recorded; a run folder is one."""
-
-    def record(self, metrics: Mapping[str, Any], seconds: float, validation_seconds: float) -> None:
-        """Record the metrics of a finished epoch, and the time of training and validation."""
-
-    def due(self) -> bool:
-        """Return whether it is time to save again."""
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Save the state."""
 
 
 class Trainer:
@@ -67,7 +54,7 @@ class Trainer:
         device: torch.device | str = "cpu",
         validate: Validate | None = None,
         observer: Observer | None = None,
-        run: TrainingRun | None = None,
+        run: Run | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.device = torch.device(device)
@@ -77,10 +64,8 @@ class Trainer:
         self.observer, self.run, self.interrupted = observer or Observer(), run, interrupted
         self.sampler = sampler_for(pairs, config, seed)
         # A capturable Adam counts its steps on the device, so that a recorded step can be replayed without the host.
-        capturable = self.device.type == "cuda"
-        self.optimizer = torch.optim.Adam(
-            model.parameters(), lr=config.learning_rate, fused=True, capturable=capturable
-        )
+        on_gpu = self.device.type == "cuda"
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True, capturable=on_gpu)
         self.stopping = EarlyStopping(config.patience, config.min_epochs)
         self.epoch, self.done = 1, 0  # the current epoch, and how many of its batches are done
         self.best: dict[str, Tensor] = {}
@@ -129,19 +114,17 @@ class Trainer:
     def end_epoch(self, seconds: float, batches_run: int) -> None:
         """Validate, report and advance to the next epoch; ``seconds`` is the time of this one's steps."""
         started = time.perf_counter()
-        share = batches_run / self.sampler.batches_per_epoch
         pairs = self.sampler.pairs_per_epoch
         loss = self.running_loss.item() / pairs
         validation = self._evaluate()
-        best = self.stopping.best if self.stopping.best_epoch else None
         report = EpochReport(
             epoch=self.epoch,
             epochs=self.config.epochs,
             loss=loss,
             seconds=seconds,
-            pairs=round(pairs * share),
+            pairs=round(pairs * (batches_run / self.sampler.batches_per_epoch)),
             metric=self.config.metric,
-            best=best,
+            best=self.stopping.best if self.stopping.best_epoch else None,
             best_epoch=self.stopping.best_epoch,
             validation=validation,
         )
@@ -197,19 +180,10 @@ class Trainer:
 
     def checkpoint(self) -> Checkpoint:
         """Return everything that the rest of the training depends on."""
-        parts = {
-            "model": self._weights(),
-            "adam": adam_tensors(self.model, self.optimizer),
-            "best": self.best,
-        }
+        parts = {"model": self._weights(), "adam": adam_tensors(self.model, self.optimizer), "best": self.best}
         tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
-        about = {
-            "epoch": self.epoch,
-            "done": self.done,
-            "loss": self.running_loss.item(),
-            "stopping": self.stopping.state(),
-        }
-        return Checkpoint(tensors, about)
+        loss, stopping = self.running_loss.item(), self.stopping.state()
+        return Checkpoint(tensors, {"epoch": self.epoch, "done": self.done, "loss": loss, "stopping": stopping})
 
     def restore(self, checkpoint: Checkpoint, source: str = "the checkpoint") -> None:
         """Resume from a state that ``checkpoint`` returned; training continues with the same bits."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
 from dgcf.files import atomic_file
 from dgcf.train.run.folder import Run
 
@@ -13,21 +9,16 @@ CURVES = "curves.png"
 
 
 def plot_run(run: Run) -> str | None:
-    """Draw the curves of a run that was trained in epochs; return a note if that is not possible."""
-    return plot_curves(run.metrics(), run.recipe.train.metric, run.path / CURVES)
-
-
-def plot_curves(metrics: Sequence[Mapping[str, Any]], metric: str, target: Path) -> str | None:
-    """Write the figure; return a note instead if matplotlib is not installed."""
+    """Draw the curves of a run that was trained in epochs; return a note instead if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure  # no pyplot: no display is needed and no global state is left
     except ImportError:
         return "no figure of the curves: install matplotlib for it (pip install 'dgcf[plots]')."
+    metrics, metric = run.metrics(), run.recipe.train.metric
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
     axes.plot([line["epoch"] for line in metrics], [line["loss"] for line in metrics], color="tab:gray", label="loss")
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("training loss")
+    axes.set(xlabel="epoch", ylabel="training loss")
     evaluated = [line for line in metrics if metric in line]
     if evaluated:
         right = axes.twinx()
@@ -37,6 +28,6 @@ def plot_curves(metrics: Sequence[Mapping[str, Any]], metric: str, target: Path)
         best = max(evaluated, key=lambda line: line[metric])
         right.axvline(best["epoch"], color="tab:blue", linestyle=":")
         right.set_title(f"best {metric} {best[metric]:.4f} at epoch {best['epoch']}")
-    with atomic_file(target) as beside:
+    with atomic_file(run.path / CURVES) as beside:
         figure.savefig(beside, format="png", dpi=120)
     return None
