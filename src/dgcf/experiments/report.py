@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,9 @@ class TableCell:
     marked: bool = False
 
 
+Row = Sequence[TableCell | str]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table for any format; the first ``names`` columns hold words, the others numbers."""
@@ -39,6 +42,12 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[TableCell, ...], ...]
     names: int
+
+    @classmethod
+    def of(cls, header: Iterable[str], rows: Iterable[Row], names: int) -> Table:
+        """Return a table of cells and texts; a text is a cell without marks."""
+        cells = (tuple(TableCell(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
+        return cls(tuple(header), tuple(cells), names)
 
 
 # -- content, the same for every format -------------------------------------------------------------------------------
@@ -63,30 +72,29 @@ def _n_seeds(model: ModelResult) -> str:
 
 def models_table(result: CompareResult) -> Table:
     """Return a row for each model: its means over the seeds, and the time and memory of a run."""
-    rows = []
+    rows: list[Row] = []
     for model in result.models:
         values = [
             TableCell(str(model.test[name]), model.test[name].mean == result.best(name), model.differs(name))
             for name in result.metrics
         ]
-        costs = (TableCell(f"{model.seconds:,.1f}"), TableCell(megabytes(model)))
-        rows.append((TableCell(model.label), TableCell(_n_seeds(model)), *values, *costs))
-    return Table(("model", "seeds", *result.metrics, "seconds", "peak MB"), tuple(rows), names=1)
+        rows.append((model.label, _n_seeds(model), *values, f"{model.seconds:,.1f}", megabytes(model)))
+    return Table.of(("model", "seeds", *result.metrics, "seconds", "peak MB"), rows, names=1)
 
 
 def comparisons_table(result: CompareResult) -> Table:
     """Return a row for each test against the reference."""
     p_names = ("p (t)", "p (permutation)", "p (Holm)", "p (with seeds)")
     header = ("model", "metric", "difference", "95 % interval", "effect size", *p_names)
-    rows = []
+    rows: list[Row] = []
     for model in result.models:
         for test in model.comparisons:
             size = "–" if test.effect_size is None else f"{test.effect_size:+.3f}".replace("-", "−")
             p_values = (test.p_t, test.p_permutation, test.p_holm, test.p_seeds)
             difference = TableCell(signed(test.difference), marked=model.differs(test.metric))
             numbers = (interval(test), size, *("–" if p is None else f"{p:.2g}" for p in p_values))
-            rows.append((TableCell(model.label), TableCell(test.metric), difference, *map(TableCell, numbers)))
-    return Table(header, tuple(rows), names=2)
+            rows.append((model.label, test.metric, difference, *numbers))
+    return Table.of(header, rows, names=2)
 
 
 def notes(result: CompareResult) -> list[str]:

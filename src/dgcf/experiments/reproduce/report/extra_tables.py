@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from dgcf.experiments.report import Table, TableCell
+from dgcf.experiments.report import Row, Table, TableCell
 from dgcf.experiments.reproduce.cells import Cell, Line, Trained, Trial
 from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
@@ -21,7 +21,6 @@ from dgcf.experiments.reproduce.report.view import (
     number,
     out_of,
     shown,
-    words,
 )
 from dgcf.experiments.reproduce.select import Decision, decisions
 
@@ -37,7 +36,7 @@ def tuning(view: View) -> Section:
         own = [decision for decision in made if decision.source == source]
         metric = own[0].candidates[0].recipe.train.metric
         header = ("file", "model", "what won", "candidates", f"validation {metric}", "epoch", "seconds in all")
-        tables.append((source.title, Table(header, tuple(_decision(one, view.recipes) for one in own), 3)))
+        tables.append((source.title, Table.of(header, [_decision(one, view.recipes) for one in own], 3)))
     for line in view.lines(Trial):
         if not line["validation"]:
             notes.append(f"Failed: {line['key']} ({line['reason']})")
@@ -45,10 +44,10 @@ def tuning(view: View) -> Section:
         "Chosen on validation alone, the same candidates for every model, each laid over the paper's settings and less "
         "what the model does not have; those that then coincide are one. Of several seeds the mean decides."
     )
-    return Section(tables, [protocol, *notes, *hardware_note(view.recorded)])
+    return Section(tables, [protocol, *notes])
 
 
-def _decision(decision: Decision, recipes: Path) -> tuple[TableCell, ...]:
+def _decision(decision: Decision, recipes: Path) -> Row:
     """Return the row of a decision. An earlier one stands until all candidates that were added to it are recorded."""
     candidates, winner = decision.candidates, decision.winner
     count = out_of(sum(candidate.recorded for candidate in candidates), len(candidates))
@@ -57,11 +56,10 @@ def _decision(decision: Decision, recipes: Path) -> tuple[TableCell, ...]:
         models = ", ".join(dict.fromkeys(candidate.recipe.name for candidate in candidates))
         stands = not decision.recorded and (recipes / decision.file).is_file()
         text = f"stands from before; {count} candidates are recorded" if stands else MISSING
-        return (*words(decision.file, models, text, count, MISSING, MISSING), seconds)
+        return (decision.file, models, text, count, MISSING, MISSING, seconds)
     changed = in_words(winner.cells[0].varied) or f"the {winner.recipe.preset} preset"
     epochs = ", ".join(map(str, winner.epochs))
-    names = words(decision.file, winner.recipe.name, changed, count)
-    return (*names, number(winner.value), *words(epochs), seconds)
+    return (decision.file, winner.recipe.name, changed, count, number(winner.value), epochs, seconds)
 
 
 def best(view: View) -> Section:
@@ -71,21 +69,21 @@ def best(view: View) -> Section:
         source = view.source(data)
         paper = view.paper["table1"].get(source.family, {}).get(REFERENCE, (None, None))
         targets = view.paper["best"].get(data, (None, None))
-        row = words(source.title, view.seeds(data=data))
+        row: list[TableCell | str] = [source.title, view.seeds(data=data)]
         for metric, printed, target in zip(METRICS, paper, targets, strict=True):
             value = view.mean(metric, data=data)
             row += [shown(value), number(printed), difference(value, printed), number(target)]
-        rows.append(tuple(row))
+        rows.append(row)
     header = [name for metric in METRICS for name in (metric, "the paper's DGCF", "difference", "target")]
-    table = Table(("dataset", "seeds", *header), tuple(rows), 1)
-    return Section([("The best DGCF by validation", table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)])
+    table = Table.of(("dataset", "seeds", *header), rows, 1)
+    return Section([("The best DGCF by validation", table)], [PROTOCOL_NOTE])
 
 
 def lightgcn_gowalla(view: View) -> Section:
     """Our results beside the published ones, by recall; last those that use the order of the pairs."""
-    ranked: list[tuple[bool, float, tuple[TableCell, ...]]] = []
+    ranked: list[tuple[bool, float, Row]] = []
     for name, numbers in view.paper["published"].items():
-        ranked.append((False, -numbers[0], (*words(name, "published", ""), *map(number, numbers))))
+        ranked.append((False, -numbers[0], (name, "published", "", *map(number, numbers))))
     for data, settings, model in product(*map(view.names, ("data", "settings", "model"))):
         which = {"data": data, "settings": settings, "model": model}
         if not view.cells(**which):
@@ -94,18 +92,17 @@ def lightgcn_gowalla(view: View) -> Section:
         ordered = bool(view.source(data).order_of)
         trained_on = "all of train" if data.endswith("-whole") else "less its validation part"
         trained_on += ", its order known" if ordered else ""
-        label = words(f"ours: {model}, {settings}", trained_on, view.seeds(**which))
-        rank = -values[0].mean if values[0] is not None else 1.0
-        ranked.append((ordered, rank, (*label, *map(shown, values))))
+        row = (f"ours: {model}, {settings}", trained_on, view.seeds(**which), *map(shown, values))
+        ranked.append((ordered, -values[0].mean if values[0] is not None else 1.0, row))
     ranked.sort(key=lambda row: row[:2])
-    table = Table(("model", "trained on", "seeds", *METRICS), tuple(row for *_, row in ranked), 2)
+    table = Table.of(("model", "trained on", "seeds", *METRICS), [row for *_, row in ranked], 2)
     notes = [
         PROTOCOL_NOTE,
         "Several of the published results picked the epoch on test; ours is chosen on the carved part.",
         "Its order known: recent pairs are drawn more often, in an order that the authors' files of Gowalla show and "
         "LightGCN's do not. No published result had that, so it is no comparison with them.",
     ]
-    return Section([("LightGCN's split of Gowalla", table)], notes + hardware_note(view.recorded))
+    return Section([("LightGCN's split of Gowalla", table)], notes)
 
 
 def parts(view: View) -> Section:
@@ -118,23 +115,25 @@ def parts(view: View) -> Section:
             which = {"data": data, "l2": l2, **dict(zip(varied, values, strict=True))}
             if view.cells(**which):
                 marks = ("no" if value in (False, "none") else "yes" for value in values)
-                rows.append((*words(*marks, view.seeds(**which)), *view.accuracy(**which)))
+                rows.append((*marks, view.seeds(**which), *view.accuracy(**which)))
         title = f"{view.source(data).title}, λ {'as the paper has it' if l2 is None else f'{l2:g}'}"
-        tables.append((title, Table(("self-loop", "gates", "cross-hop", "seeds", *METRICS), tuple(rows), 3)))
-    return Section(tables, [PROTOCOL_NOTE, *hardware_note(view.recorded)])
+        tables.append((title, Table.of(("self-loop", "gates", "cross-hop", "seeds", *METRICS), rows, 3)))
+    return Section(tables, [PROTOCOL_NOTE])
 
 
 def general(view: View) -> Section:
     """An experiment without a section of its own: what was decided, trained and computed."""
-    decided = tuning(view) if view.experiment.trials else Section(notes=[*view.experiment.notes])
+    decided = tuning(view) if view.experiment.trials else Section(notes=view.experiment.notes)
     tables, notes = list(decided.tables), list(decided.notes)
+    if view.experiment.trials:
+        notes += hardware_note(view.recorded)
     for kind in dict.fromkeys(type(cell) for cell in view.experiment.cells if not isinstance(cell, Trial)):
         header = ("seeds", *METRICS) if kind.averaged else ("computed",)
-        rows = [(*words(*name), *_values(kind, lines)) for name, lines in _by_name(view, kind).items()]
+        rows = [(*name, *_values(kind, lines)) for name, lines in _by_name(view, kind).items()]
         caption = view.experiment.title if kind.averaged else f"{view.experiment.title}: {kind.kind}"
-        tables.append((caption, Table((*ROW_NAMES, *header), tuple(rows), len(ROW_NAMES) + (not kind.averaged))))
+        tables.append((caption, Table.of((*ROW_NAMES, *header), rows, len(ROW_NAMES) + (not kind.averaged))))
     notes += [PROTOCOL_NOTE] if view.cells(Trained) else []
-    return Section(tables, notes if view.experiment.trials else [*notes, *hardware_note(view.recorded)])
+    return Section(tables, notes, hardware=not view.experiment.trials)
 
 
 def _by_name(view: View, kind: type[Cell]) -> dict[tuple[str, ...], list[Line | None]]:
@@ -146,11 +145,11 @@ def _by_name(view: View, kind: type[Cell]) -> dict[tuple[str, ...], list[Line | 
     return rows
 
 
-def _values(kind: type[Cell], lines: list[Line | None]) -> list[TableCell]:
+def _values(kind: type[Cell], lines: list[Line | None]) -> Row:
     """Return the means over the seeds, or the computed numbers and words in one text."""
     recorded = [line for line in lines if line is not None]
     if kind.averaged:
         means = (mean_std([line["test"]["train"][metric] for line in recorded]) for metric in METRICS)
-        return [*words(out_of(len(recorded), len(lines))), *map(shown, means)]
+        return [out_of(len(recorded), len(lines)), *map(shown, means)]
     computed = recorded[-1]["computed"] if recorded else {}
-    return words(in_words({k: v for k, v in computed.items() if not isinstance(v, dict | list)}) or MISSING)
+    return [in_words({k: v for k, v in computed.items() if not isinstance(v, dict | list)}) or MISSING]

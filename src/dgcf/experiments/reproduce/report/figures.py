@@ -11,23 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.experiments.measure import MeanStd
-from dgcf.experiments.report import Table, TableCell
+from dgcf.experiments.report import Row, Table
 from dgcf.experiments.reproduce.cells import Line, Walks
 from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.report.tables import PROTOCOL_NOTE
-from dgcf.experiments.reproduce.report.view import (
-    MISSING,
-    Section,
-    View,
-    counted,
-    difference,
-    hardware_note,
-    mean_std,
-    number,
-    shown,
-    words,
-)
+from dgcf.experiments.reproduce.report.view import MISSING, Section, View, counted, difference, mean_std, number, shown
 from dgcf.experiments.reproduce.stats.amplitude import amplitude, amplitude_interval, differences, swap_test
 
 RECALL, NDCG = METRICS
@@ -42,12 +31,11 @@ def _by_setting(
     def both(figure: Any) -> None:
         for axes, metric in zip(figure.subplots(1, 2), METRICS, strict=True):
             draw(axes, points, [view.mean(metric, **{name: point}) for point in points])
-            axes.set_xlabel(axis)
-            axes.set_ylabel(metric)
+            axes.set(xlabel=axis, ylabel=metric)
 
-    rows = [(*words(f"{point:g}", view.seeds(**{name: point})), *view.accuracy(**{name: point})) for point in points]
-    table = Table((name, "seeds", *METRICS), tuple(rows), 1)
-    return Section([(title, table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)], both)
+    rows = [(f"{point:g}", view.seeds(**{name: point}), *view.accuracy(**{name: point})) for point in points]
+    table = Table.of((name, "seeds", *METRICS), rows, 1)
+    return Section([(title, table)], [PROTOCOL_NOTE], both)
 
 
 def _curve(axes: Any, points: Sequence[Any], values: Sequence[MeanStd | None], label: str | None = None) -> None:
@@ -87,16 +75,12 @@ def layers(view: View) -> Section:
         axes = figure.subplots()
         for model in models:
             _curve(axes, depths, [view.mean(RECALL, model=model, layers=depth) for depth in depths], model)
-        axes.set_xticks(depths)
-        axes.set_xlabel("layers")
-        axes.set_ylabel(RECALL)
+        axes.set(xticks=depths, xlabel="layers", ylabel=RECALL)
         axes.legend()
 
-    rows = [
-        (*words(model), *(shown(view.mean(RECALL, model=model, layers=depth)) for depth in depths)) for model in models
-    ]
-    table = Table(("model", *(counted(depth, "layer") for depth in depths)), tuple(rows), 1)
-    return Section([("Recall@20 by depth", table)], [PROTOCOL_NOTE, *hardware_note(view.recorded)], draw, (5.5, 4.0))
+    rows = [(model, *(shown(view.mean(RECALL, model=model, layers=depth)) for depth in depths)) for model in models]
+    table = Table.of(("model", *(counted(depth, "layer") for depth in depths)), rows, 1)
+    return Section([("Recall@20 by depth", table)], [PROTOCOL_NOTE], draw, (5.5, 4.0))
 
 
 def _legend(figure: Any) -> None:
@@ -116,8 +100,7 @@ def loss_curve(view: View) -> Section:
             loss, recall = ({} if place else {"label": name} for name in ("training loss", f"validation {RECALL}"))
             axes.plot(curve["epochs"], curve["loss"], color="tab:gray", linewidth=1, **loss)
             right.plot(curve["epochs"], curve["validation"], color="tab:blue", linewidth=1, **recall)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("training loss")
+        axes.set(xlabel="epoch", ylabel="training loss")
         right.set_ylabel(f"validation {RECALL}")
         figure.legend(loc="outside upper center", ncols=2)
 
@@ -125,9 +108,9 @@ def loss_curve(view: View) -> Section:
     for cell, line in view.cells():
         counts = [MISSING] * 2 if line is None else [str(line["epochs"]), str(line["best_epoch"])]
         value = None if line is None else line["validation"].get(RECALL)
-        rows.append((*words(str(cell.seed), *counts), number(value)))
-    table = Table(("seed", "epochs", "best epoch", f"validation {RECALL}"), tuple(rows), 1)
-    return Section([("DGCF on ML1M", table)], hardware_note(view.recorded), draw, (6.0, 4.0))
+        rows.append((str(cell.seed), *counts, number(value)))
+    table = Table.of(("seed", "epochs", "best epoch", f"validation {RECALL}"), rows, 1)
+    return Section([("DGCF on ML1M", table)], (), draw, (6.0, 4.0))
 
 
 # -- oscillation ------------------------------------------------------------------------------------------------------
@@ -145,7 +128,7 @@ def oscillation_diff(view: View) -> Section:
         return f"{swap_test(first, second):.2g}"
 
     rows = [
-        tuple(words(model, f"{depths[0]} to {depths[-1]}", *_amplitude(recalls[model]), p_value(model)))
+        (model, f"{depths[0]} to {depths[-1]}", *_amplitude(recalls[model]), p_value(model))
         for model, depths in own.items()
     ]
     header = ("model", "layers", "seeds", "amplitude", "95 % interval", f"p against {REFERENCE}")
@@ -154,9 +137,8 @@ def oscillation_diff(view: View) -> Section:
         f"seeds; p by swapping a model's and {REFERENCE}'s series of a seed, at the depths of the model. Noise of the "
         "seeds is part of every amplitude, and models have equally many of them.",
         PROTOCOL_NOTE,
-        *hardware_note(view.recorded),
     ]
-    table = Table(header, tuple(rows), 1)
+    table = Table.of(header, rows, 1)
     draw = partial(_draw_differences, depths=view.names("layers"), own=own, recalls=recalls)
     return Section([("Amplitude of the oscillation", table)], notes, draw)
 
@@ -172,8 +154,7 @@ def _draw_differences(
             places = [depths.index(deeper) for deeper in own[model][1:]]
             axes.plot(places, differences(values), marker="o", markersize=3, label=model)
     axes.set_xticks(range(1, len(depths)), [f"{a}→{b}" for a, b in pairwise(depths)])
-    axes.set_xlabel("layers")
-    axes.set_ylabel(f"difference of mean {RECALL}")
+    axes.set(xlabel="layers", ylabel=f"difference of mean {RECALL}")
     axes.legend(fontsize="small")
 
 
@@ -191,11 +172,11 @@ def depth(view: View) -> Section:
         which = {"model": model, "layers": layers}
         means = [_smoothness(view, side, **which) for side in ("users", "items")]
         smoothness = [number(None if value is None else value.mean, ",.1f") for value in means]
-        rows.append((*words(model, str(layers), view.seeds(**which)), *view.accuracy(**which), *smoothness))
+        rows.append((model, str(layers), view.seeds(**which), *view.accuracy(**which), *smoothness))
     header = ("model", "layers", "seeds", *METRICS, "smoothness, users", "smoothness, items")
     notes = ["Smoothness as LightGCN's paper defines it, of the final embeddings.", PROTOCOL_NOTE]
-    tables = [("Deep stacks", Table(header, tuple(rows), 2))]
-    return Section(tables, notes + hardware_note(view.recorded), partial(_draw_depth, view=view), (11.0, 4.0))
+    tables = [("Deep stacks", Table.of(header, rows, 2))]
+    return Section(tables, notes, partial(_draw_depth, view=view), (11.0, 4.0))
 
 
 def _smoothness(view: View, side: str, **which: Any) -> MeanStd | None:
@@ -213,8 +194,7 @@ def _draw_depth(figure: Any, view: View) -> None:
             smooth = [_smoothness(view, "users", model=model, layers=layers) for layers in depths]
             right.plot(at, [np.nan if value is None else value.mean for value in smooth], marker="o", markersize=3)
         axes.set_xticks(range(len(depths)), [str(layers) for layers in depths])
-        axes.set_xlabel("layers")
-        axes.set_ylabel(metric)
+        axes.set(xlabel="layers", ylabel=metric)
         right.set_ylabel("smoothness of users (lower is smoother)")
     _legend(figure)
 
@@ -233,18 +213,16 @@ def correlation(view: View) -> Section:
                 _histogram(axes, lines[0]["measures"]["gate-histogram"][side])
                 rho = lines[0]["measures"]["gates"][side]
                 axes.set_title(f"{side}: ρ = {rho:.3f} (paper {view.paper['correlation'][side]})")
-            axes.set_xlabel("log degree, scaled")
-            axes.set_ylabel("1/α, scaled")
+            axes.set(xlabel="log degree, scaled", ylabel="1/α, scaled")
 
     rows = []
     for side in sides:
         rho = mean_std([line["measures"]["gates"][side] for line in view.lines()])
         printed = view.paper["correlation"][side]
-        row = (*words(side, view.seeds()), shown(rho), number(printed, ".3f"), difference(rho, printed))
-        rows.append(row)
-    table = Table(("side", "seeds", "ρ", "paper", "difference"), tuple(rows), 1)
+        rows.append((side, view.seeds(), shown(rho), number(printed, ".3f"), difference(rho, printed)))
+    table = Table.of(("side", "seeds", "ρ", "paper", "difference"), rows, 1)
     notes = ["ρ: Pearson's, of 1/α in the last layer and log degree, nodes with a training pair."]
-    return Section([("Gates and degrees", table)], notes + hardware_note(view.recorded), draw)
+    return Section([("Gates and degrees", table)], notes, draw)
 
 
 def _histogram(axes: Any, histogram: Mapping[str, Any]) -> None:
@@ -261,13 +239,11 @@ def pattern(view: View) -> Section:
         for place, axes in enumerate(figure.subplots(1, max(len(layers), 1), squeeze=False)[0]):
             if layers:
                 axes.imshow(np.sqrt(np.array(layers[place])), cmap="Greys", vmin=0, vmax=1)
-            axes.set_title(f"layer {place + 1}")
-            axes.set_xticks([])
-            axes.set_yticks([])
+            axes.set(title=f"layer {place + 1}", xticks=[], yticks=[])
 
     rule = [f"The patch: {lines[0]['measures']['pattern']['rule']}, users first."] if lines else []
     notes = [*rule, "Each layer is divided by its greatest value; the square root is drawn, darker for more."]
-    return Section((), notes + hardware_note(view.recorded), draw, (11.0, 3.2))
+    return Section((), notes, draw, (11.0, 3.2))
 
 
 def density(view: View) -> Section:
@@ -285,19 +261,17 @@ def density(view: View) -> Section:
                 heights = [value.mean if value else 0.0 for value in means(model, settings)]
                 axes.bar(np.arange(len(groups)) + 0.13 * (rank - (len(models) - 1) / 2), heights, 0.12, label=model)
             axes.set_xticks(range(len(groups)), groups)
-            axes.set_xlabel("interactions of a user")
-            axes.set_ylabel(NDCG)
-            axes.set_title(settings)
+            axes.set(xlabel="interactions of a user", ylabel=NDCG, title=settings)
         _legend(figure)
 
     rows = []
     for settings, model in product(origins, models):
         seeds = view.seeds(model=model, settings=settings)
-        rows.append((*words(model, settings, seeds), *map(shown, means(model, settings))))
+        rows.append((model, settings, seeds, *map(shown, means(model, settings))))
     bounds = ", ".join(map(str, view.paper["density"]["bounds"]))
     notes = [f"Groups hold about equally many interactions, all splits counted; the paper's bounds are {bounds}."]
-    tables = [("NDCG@20 by group", Table(("model", "settings", "seeds", *groups), tuple(rows), 2))]
-    return Section(tables, [*notes, PROTOCOL_NOTE, *hardware_note(view.recorded)], draw, (10.0, 4.0))
+    tables = [("NDCG@20 by group", Table.of(("model", "settings", "seeds", *groups), rows, 2))]
+    return Section(tables, [*notes, PROTOCOL_NOTE], draw, (10.0, 4.0))
 
 
 # -- theory -----------------------------------------------------------------------------------------------------------
@@ -308,8 +282,8 @@ def theory(view: View) -> Section:
     header = ("matrix", "limits (the paper)", "error", "lasting gap", "‖Rπᵢ − πᵤ‖", "≤ bound", "decay", "flip")
     tables = []
     for cell, line in view.cells(Walks):
-        rows = tuple(_walk(name, walk) for name, walk in _walks(line).items())
-        tables.append((cell.source.title, Table(header, rows, 1)))
+        rows = [_walk(name, walk) for name, walk in _walks(line).items()]
+        tables.append((cell.source.title, Table.of(header, rows, 1)))
     notes = [
         "1. Where a graph is not bipartite (all but L) the walk ends at degree / 2|E|: the error is the largest of its "
         "end against that closed form. 2. On L, even and odd steps have two limits, a lasting gap apart; it vanishes "
@@ -321,20 +295,21 @@ def theory(view: View) -> Section:
         "shrinks the distance to the limit in the long run.",
         *_unsettled(view),
     ]
-    return Section(tables, notes + hardware_note(view.recorded), partial(_draw_walks, view=view), (13.0, 3.6))
+    return Section(tables, notes, partial(_draw_walks, view=view), (13.0, 3.6))
 
 
 def _walks(line: Line | None) -> dict[str, dict[str, Any]]:
     return {} if line is None else line["computed"]["walks"]
 
 
-def _walk(name: str, walk: Mapping[str, Any]) -> tuple[TableCell, ...]:
+def _walk(name: str, walk: Mapping[str, Any]) -> Row:
     return (
-        *words(name, f"{'two' if walk['two_limits'] else 'one'} ({walk['claim'].split()[0]})"),
+        name,
+        f"{'two' if walk['two_limits'] else 'one'} ({walk['claim'].split()[0]})",
         number(walk["limit_error"], ".0e"),
         number(walk["gap_limit_exact"], ".4f"),
         number(walk["condition"], ".4f"),
-        *words("yes" if walk["within_bound"] else "NO"),
+        "yes" if walk["within_bound"] else "NO",
         number(walk["decay_per_step"], ".4f"),
         number(walk["flip_per_step"], ".4f"),
     )
@@ -345,8 +320,7 @@ def _draw_walks(figure: Any, view: View) -> None:
     for axes, (cell, line) in zip(figure.subplots(1, len(cells), squeeze=False)[0], cells, strict=True):
         for name, walk in _walks(line).items():
             axes.semilogy(np.maximum(walk["gaps"], 1e-16), label=name)
-        axes.set_title(cell.source.name)
-        axes.set_xlabel("step")
+        axes.set(title=cell.source.name, xlabel="step")
     figure.axes[0].set_ylabel("gap of successive steps")
     figure.axes[0].legend(fontsize="small")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
@@ -21,32 +21,19 @@ from dgcf.experiments.report import latex_table, latex_text, markdown_table, mar
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.report import extra_tables, figures, tables
 from dgcf.experiments.reproduce.report.readme import SHOWN, readme_block
-from dgcf.experiments.reproduce.report.view import Section, View, counted
+from dgcf.experiments.reproduce.report.view import Section, View, counted, hardware_note
 from dgcf.experiments.reproduce.results import Store
 from dgcf.files import atomic_file
 
 REPORT, FOLDER = "docs/reproduction.md", "docs/reproduction"
-SECTIONS: Mapping[str, Callable[[View], Section]] = {
-    "tuning": extra_tables.tuning,
-    "table1": tables.table1,
-    "table2": tables.table2,
-    "table3": tables.table3,
-    "table4": tables.table4,
-    "loss-curve": figures.loss_curve,
-    "layers": figures.layers,
-    "oscillation-diff": figures.oscillation_diff,
-    "correlation": figures.correlation,
-    "pattern": figures.pattern,
-    "depth": figures.depth,
-    "density": figures.density,
-    "drop-edge": figures.drop_edge,
-    "epsilon": figures.epsilon,
-    "time": tables.time,
-    "theory": figures.theory,
-    "best": extra_tables.best,
-    "lightgcn-gowalla": extra_tables.lightgcn_gowalla,
-    "parts": extra_tables.parts,
-}
+_SECTIONS: Sequence[Callable[[View], Section]] = (
+    *(extra_tables.tuning, tables.table1, tables.table2, tables.table3, tables.table4),
+    *(figures.loss_curve, figures.layers, figures.oscillation_diff, figures.correlation, figures.pattern),
+    *(figures.depth, figures.density, figures.drop_edge, figures.epsilon, tables.time, figures.theory),
+    *(extra_tables.best, extra_tables.lightgcn_gowalla, extra_tables.parts),
+)
+SECTIONS = {section.__name__.replace("_", "-"): section for section in _SECTIONS}
+"""The functions of the experiments that have a section of their own, by experiment."""
 LISTED = 6
 """The number of groups of missing cells that a page names; it counts the rest."""
 
@@ -72,7 +59,9 @@ class Page:
     def section(self) -> Section:
         """Its own section, or the general one."""
         with self._format_errors():
-            return SECTIONS.get(self.name, extra_tables.general)(self.view)
+            section = SECTIONS.get(self.name, extra_tables.general)(self.view)
+            hardware = hardware_note(self.view.recorded) if section.hardware else []
+            return replace(section, notes=[*section.notes, *hardware])
 
     @contextmanager
     def _format_errors(self) -> Iterator[None]:

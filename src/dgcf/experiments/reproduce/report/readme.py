@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dgcf.experiments.report import Table, TableCell, markdown_table
+from dgcf.experiments.report import Table, markdown_table
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.report.view import MISSING, View
 
@@ -22,10 +22,10 @@ def readme_block(shown: Sequence[View]) -> str:
     by_name = {view.experiment.name: view for view in shown}
     first, best = (by_name[name] for name in SHOWN)
     datasets = first.names("data")
-    rows = [(TableCell(model), *(_cell(first, data, model) for data in datasets)) for model in first.names("model")]
-    rows.append((TableCell("best"), *(_values(best, data, "dgcf", "best") for data in datasets)))
+    rows = [(model, *(_cell(first, data, model) for data in datasets)) for model in first.names("model")]
+    rows.append(("best", *(_values(best, data, "dgcf", "best") for data in datasets)))
     header = ("model", *(SHORT.get(data, data.capitalize()) for data in datasets))
-    table = markdown_table(Table(header, tuple(rows), 1))
+    table = markdown_table(Table.of(header, rows, 1))
     cells = sum(len(view.experiment.cells) for view in shown)
     missing = sum(len(view.missing) for view in shown)
     stand_ins = f"; {UNTUNED} the paper's own, where those are all that is trained" if UNTUNED in table else ""
@@ -39,20 +39,20 @@ def readme_block(shown: Sequence[View]) -> str:
     return f"{table}\n\n{note}\n"
 
 
-def _cell(view: View, data: str, model: str) -> TableCell:
+def _cell(view: View, data: str, model: str) -> str:
     printed = view.paper["table1"].get(view.source(data).family, {}).get(model)
     paper = MISSING if printed is None else " / ".join(map(_short, printed))
     for settings in ORDER:
         ours = _values(view, data, model, settings)
-        if ours.text != MISSING:
-            return TableCell(f"{ours.text}{UNTUNED * (settings == 'paper')} ({paper})")
-    return TableCell(f"{MISSING} ({paper})")
+        if ours != MISSING:
+            return f"{ours}{UNTUNED * (settings == 'paper')} ({paper})"
+    return f"{MISSING} ({paper})"
 
 
-def _values(view: View, data: str, model: str, settings: str) -> TableCell:
+def _values(view: View, data: str, model: str, settings: str) -> str:
     values = [view.mean(metric, data=data, model=model, settings=settings) for metric in METRICS]
     means = [_short(value.mean) for value in values if value is not None]
-    return TableCell(" / ".join(means) if len(means) == len(values) else MISSING)
+    return " / ".join(means) if len(means) == len(values) else MISSING
 
 
 def _short(value: float) -> str:

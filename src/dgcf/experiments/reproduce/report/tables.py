@@ -20,13 +20,11 @@ from dgcf.experiments.reproduce.report.view import (
     View,
     counted,
     difference,
-    hardware_note,
     hardware_words,
     highest,
     in_words,
     number,
     shown,
-    words,
 )
 from dgcf.experiments.results import LEVEL
 
@@ -64,7 +62,7 @@ def table1(view: View) -> Section:
         "Each is tuned on its own validation parts.",
         _below_the_paper(view),
     )
-    return Section(tables, [*notes, *hardware_note(view.recorded)])
+    return Section(tables, notes)
 
 
 def _settings_title(view: View, data: str, settings: str) -> str:
@@ -99,16 +97,16 @@ def _accuracy(view: View, data: str, settings: str, models: Sequence[str]) -> Ta
     rows = []
     for model in models:
         which = {"data": data, "settings": settings, "model": model}
-        row = words(model, view.seeds(**which))
+        row: list[TableCell | str] = [model, view.seeds(**which)]
         for metric, printed in _printed(view, data, model).items():
             value, (p, marked) = view.mean(metric, **which), tests.get((model, metric), (None, False))
             row += [shown(value, best=best[metric], marked=marked), number(printed), difference(value, printed)]
             row.append(number(p, ".2g"))
         row += [shown(view.mean(metric, mask="train+validation", **which)) for metric in METRICS]
-        rows.append(tuple(row))
+        rows.append(row)
     measured = [name for metric in METRICS for name in (metric, "paper", "difference", "p")]
     also = [f"{metric}, validation masked too" for metric in METRICS]
-    return Table(("model", "seeds", *measured, *also), tuple(rows), names=1)
+    return Table.of(("model", "seeds", *measured, *also), rows, names=1)
 
 
 def significance(
@@ -146,15 +144,15 @@ def table2(view: View) -> Section:
     best = {depth: highest(view.mean(RECALL, model=model, layers=depth) for model in models) for depth in layers}
     rows = []
     for model in models:
-        row = words(model)
+        row: list[TableCell | str] = [model]
         for depth, printed in zip(layers, view.paper["table2"][model], strict=True):
             value = view.mean(RECALL, model=model, layers=depth)
             row += [shown(value, best=best[depth]), number(printed), difference(value, printed)]
-        rows.append(tuple(row))
+        rows.append(row)
     header = [name for depth in layers for name in (counted(depth, "layer"), "paper", "difference")]
     caption = "Recall@20, the last layer alone ranked, the paper's own settings"
-    notes = [PROTOCOL_NOTE, *hardware_note(view.recorded)]
-    return Section([(caption, Table(("model", *header), tuple(rows), 1))], notes)
+    notes = [PROTOCOL_NOTE]
+    return Section([(caption, Table.of(("model", *header), rows, 1))], notes)
 
 
 def table3(view: View) -> Section:
@@ -165,10 +163,10 @@ def table3(view: View) -> Section:
         printed = view.paper["table3"].get(cell.source.family)
         paper = None if printed is None else dict(zip(columns, printed, strict=True))
         computed = None if line is None else line["computed"]
-        title = words(cell.source.title)
-        counts.append((*title, *(_count(computed, paper, column) for column in columns)))
+        title = cell.source.title
+        counts.append((title, *(_count(computed, paper, column) for column in columns)))
         means = (None if computed is None else computed["popularity"][part] for part in SPLITS)
-        popularity.append((*title, *(number(mean, ".1f") for mean in means)))
+        popularity.append((title, *(number(mean, ".1f") for mean in means)))
         if texts := [] if computed is None else _flaws(computed):
             flaws.append(f"{cell.source.title}: {'; '.join(texts)}.")
     notes = [
@@ -177,20 +175,20 @@ def table3(view: View) -> Section:
         "Popular: how many other users have a pair's item in training, on average; alike for parts drawn alike.",
     ]
     tables = [
-        ("The datasets", Table(("dataset", *columns), tuple(counts), 1)),
-        ("How popular the items of each part are", Table(("dataset", *SPLITS), tuple(popularity), 1)),
+        ("The datasets", Table.of(("dataset", *columns), counts, 1)),
+        ("How popular the items of each part are", Table.of(("dataset", *SPLITS), popularity, 1)),
     ]
-    return Section(tables, notes)
+    return Section(tables, notes, hardware=False)
 
 
-def _count(computed: Mapping[str, Any] | None, paper: Mapping[str, float] | None, column: str) -> TableCell:
+def _count(computed: Mapping[str, Any] | None, paper: Mapping[str, float] | None, column: str) -> str:
     """Return our count, with the paper's in brackets if it differs."""
     if computed is None:
-        return TableCell(MISSING)
+        return MISSING
     form = ".5f" if column == "density" else ","
     ours = format(computed[column], form)
     printed = ours if paper is None else format(paper[column], form)
-    return TableCell(ours if ours == printed else f"{ours} ({printed})")
+    return ours if ours == printed else f"{ours} ({printed})"
 
 
 def _flaws(computed: Mapping[str, Any]) -> list[str]:
@@ -212,8 +210,8 @@ def table4(view: View) -> Section:
         ratio = MISSING if edges is None else "∞" if edges["ratio"] is None else f"{edges['ratio']:.1f}"
         rows.append(
             (
-                *words(f"{epsilon:g}", _edges(edges, "direct_edges"), f"{paper['direct_edges']:,}"),
-                *words(_edges(edges, "cross_edges"), f"{paper['cross_edges'][place]:,}", ratio, paper["ratio"][place]),
+                *(f"{epsilon:g}", _edges(edges, "direct_edges"), f"{paper['direct_edges']:,}"),
+                *(_edges(edges, "cross_edges"), f"{paper['cross_edges'][place]:,}", ratio, paper["ratio"][place]),
                 number(None if timed is None else timed["seconds_per_epoch"], ".4f"),
                 number(paper["seconds"][place], ".1f"),
             )
@@ -223,7 +221,7 @@ def table4(view: View) -> Section:
         "Seconds an epoch with 4 layers; the paper's on a GeForce GTX 1080 Ti.",
         "The paper prints 445,225 cross-hop edges and the ratio 1.6 for ε = 0.001; 445,225 / 296,598 is 1.5.",
     ]
-    return Section([("What ε does on ML1M", Table(header, tuple(rows), 1))], notes + hardware_note(view.recorded))
+    return Section([("What ε does on ML1M", Table.of(header, rows, 1))], notes)
 
 
 def _edges(edges: Mapping[str, Any] | None, name: str) -> str:
@@ -239,7 +237,7 @@ def time(view: View) -> Section:
         machine = MISSING if line is None else hardware_words(line["hardware"])
         faster = None if seconds is None or printed is None else printed / seconds
         numbers = (number(seconds, ".4f"), number(printed, ".1f"), number(faster, ",.0f"))
-        rows.append((*words(cell.source.title, machine), *numbers))
+        rows.append((cell.source.title, machine, *numbers))
     header = ("dataset", "hardware", "s/epoch", "paper (GTX 1080 Ti)", "times faster")
     notes = ["The median of the epochs after the first, validation not counted; the paper's own settings, 4 layers."]
-    return Section([("Seconds an epoch of DGCF, 4 layers", Table(header, tuple(rows), 1))], notes)
+    return Section([("Seconds an epoch of DGCF, 4 layers", Table.of(header, rows, 1))], notes, hardware=False)

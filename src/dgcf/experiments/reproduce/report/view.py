@@ -24,12 +24,16 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Section:
-    """An experiment as the report shows it: tables with captions, notes, and ``draw``, which fills a figure."""
+    """An experiment as the report shows it: tables with captions, notes, and ``draw``, which fills a figure.
+
+    ``hardware``: a note on the hardware follows the others.
+    """
 
     tables: Sequence[tuple[str, Table]] = ()
     notes: Sequence[str] = ()
     draw: Callable[[Any], None] | None = None
     size: tuple[float, float] = (8.0, 4.0)
+    hardware: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class View:
         """Return the mean and deviation of a test metric over the seeds."""
         return mean_std(list(self.values(metric, mask, **which).values()))
 
-    def accuracy(self, **which: Any) -> list[TableCell]:
+    def accuracy(self, **which: Any) -> list[TableCell | str]:
         """Return the means of all test metrics as entries of a table."""
         return [shown(self.mean(metric, **which)) for metric in METRICS]
 
@@ -137,9 +141,9 @@ def out_of(done: int, total: int) -> str:
     return str(done) if done == total else f"{done} of {total}"
 
 
-def shown(value: MeanStd | None, *, best: float | None = None, marked: bool = False) -> TableCell:
+def shown(value: MeanStd | None, *, best: float | None = None, marked: bool = False) -> TableCell | str:
     """Return mean ± deviation, in bold if the mean is ``best``."""
-    return TableCell(MISSING) if value is None else TableCell(str(value), value.mean == best, marked)
+    return MISSING if value is None else TableCell(str(value), value.mean == best, marked)
 
 
 def highest(values: Iterable[MeanStd | None]) -> float | None:
@@ -149,22 +153,18 @@ def highest(values: Iterable[MeanStd | None]) -> float | None:
     return max(known) if len(known) > 1 and len(known) == len(means) else None
 
 
-def number(value: float | None, form: str = ".4f") -> TableCell:
-    return TableCell(MISSING if value is None else format(value, form))
+def number(value: float | None, form: str = ".4f") -> str:
+    return MISSING if value is None else format(value, form)
 
 
-def difference(value: MeanStd | None, paper: float | None) -> TableCell:
+def difference(value: MeanStd | None, paper: float | None) -> str:
     """Return our mean less the paper's number."""
-    return TableCell(MISSING if value is None or paper is None else signed(value.mean - paper))
+    return MISSING if value is None or paper is None else signed(value.mean - paper)
 
 
 def counted(count: int, noun: str) -> str:
     """Return ``1 cell``, or ``2 cells``."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
-def words(*texts: str) -> list[TableCell]:
-    return [TableCell(text) for text in texts]
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
