@@ -72,7 +72,7 @@ def test_batch_of_run_and_artifact_equals_single_users(
 def test_short_lists_and_repeated_items_are_noted(dgcf: Any, film_run: Path) -> None:
     few = dgcf("recommend", film_run, "--user", "u00003", "-k", "1000")
     assert few.returncode == 0
-    assert "note: 1000 were asked for, but as few as" in few.stderr
+    assert "note: k is 1000, but only" in few.stderr
     twice = dgcf("recommend", film_run, "--items", "i00001", "--items", "i00001", "--json")
     assert json.loads(twice.stdout)["notes"][0].endswith("was given more than once and counts once.")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from safetensors.numpy import save as encode
 
 from dgcf.data import Dataset, Pairs
 from dgcf.errors import ArtifactError, DataError
-from dgcf.models import CATALOG
+from dgcf.models import CATALOG, Entry
+from dgcf.models.popularity import Popularity
 from dgcf.ranking.rankings import ItemWeights
 from dgcf.ranking.topk import WeightIndex, top_k
 from dgcf.ranking.torch_backend import top_k_by_scores
+from dgcf.ranking.user_rules import ConstantRow
 from dgcf.ranking.weights import SparseWeights
 from dgcf.recommend import Recommender, load
 from dgcf.recommend.export import export
@@ -146,7 +149,7 @@ def test_popularity_recommends_the_same_to_a_new_user(films: Dataset, fitted_to:
     assert table["item"] == [films.items.texts[item] for item in order[:5]]
     assert table["score"] == [float(degrees[item]) for item in order[:5]]
     told = rec.explain("u00000", films.items.texts[order[0]])
-    assert told.text().endswith(f": {degrees[order[0]]} of 150 people like you liked it too.")
+    assert told.text().endswith(f": {degrees[order[0]]} of 150 similar users have it.")
 
 
 def test_random_order_neither_folds_in_nor_explains(fitted_to: dict[str, Recommender]) -> None:
@@ -170,9 +173,7 @@ def test_similar_items_are_ordered_by_the_weights(model: str, fitted_to: dict[st
     table = rec.similar_items("i00005", 160)
     assert table["item"] == [rec.snapshot.items.texts[item] for item in order]
     assert table["score"] == row[order].tolist()
-    assert table.notes == (
-        f"160 were asked for, but as few as {len(order)} are left to recommend; the list is shorter.",
-    )
+    assert table.notes == (f"k is 160, but only {len(order)} items are left; the list is shorter.",)
 
 
 @pytest.mark.parametrize("model", BY_ITEMS)
@@ -249,7 +250,7 @@ def test_isolated_users_and_items() -> None:
         assert len(rec.recommend(alone, 3, exclude_seen=False)) == 3
         if model in EXPLAINED:
             assert rec.explain(alone, 0).residual == 0
-            with pytest.raises(DataError, match="nobody had any of these items in training"):
+            with pytest.raises(DataError, match="no user has any of these items in training"):
                 rec.recommend_for([unmet])
 
 
@@ -272,3 +273,37 @@ def test_artefact_without_least_squares_field_loads(fitted_to: dict[str, Recomme
     del about["least_squares"]
     old = lied(rec.snapshot, tmp_path, "about.json", json.dumps(about).encode())
     assert load(old).recommend("u00003", 5) == rec.recommend("u00003", 5)
+
+
+class LeastPopular(Popularity):
+    """A new model in which every user has the same row."""
+
+    def solve(self, pairs: Pairs, seed: int) -> None:
+        super().solve(pairs, seed)
+        self.items.neg_()
+
+
+def test_constant_rule_of_any_model_survives_saving(
+    films: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = replace(CATALOG["popularity"], name="least-popular", kind=LeastPopular)
+    monkeypatch.setitem(cast(dict[str, Entry], CATALOG), "least-popular", entry)
+    rec = Recommender("least-popular").fit(films)
+    loaded = load(rec.save(tmp_path / "least-popular.dgcf"))
+    assert loaded.snapshot.ranking.user_rule == ConstantRow()
+    assert loaded.recommend_for(["i00001"], 5) == rec.recommend_for(["i00001"], 5)
+    assert loaded.explain("u00003", "i00001").to_dict() == rec.explain("u00003", "i00001").to_dict()
+
+
+def test_popularity_written_before_the_rule_was_stored_loads(fitted_to: dict[str, Recommender], tmp_path: Path) -> None:
+    rec = fitted_to["popularity"]
+    about = json.loads((rec.save(tmp_path / "now") / "about.json").read_text())
+    assert about.pop("users") == "constant"
+    loaded = load(lied(rec.snapshot, tmp_path, "about.json", json.dumps(about).encode()))
+    assert loaded.recommend_for(["i00001"], 5) == rec.recommend_for(["i00001"], 5)
+
+
+@pytest.mark.parametrize("model", BY_ITEMS)
+def test_similar_items_of_an_empty_list_are_refused(model: str, fitted_to: dict[str, Recommender]) -> None:
+    with pytest.raises(DataError, match="the list of items is empty; give at least one item"):
+        fitted_to[model].similar_items([])

@@ -257,6 +257,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "readout": ("first", None, 1),
     "cosine": (None, 0, "no"),
     "least_squares": ({}, 3, {"confidence": 1}, {"confidence": 0, "regularization": 1}),
+    "users": (None, 3, "mean", ["constant"]),
     "id_kinds": (None, {}, []),
     "id_kinds.items": ("float", None, 1),
 }

@@ -113,7 +113,7 @@ def test_people_like_you_are_counted() -> None:
     alike = [int(part.id) for part in found.parts if part.kind == "user" and part.id is not None]
     assert found.taken_by == sum(3 in dataset.train[user] for user in alike)
     assert 0 < found.taken_by < len(alike)
-    assert f"{found.taken_by} of {len(alike)} people like you liked it too" in found.text()
+    assert f"{found.taken_by} of {len(alike)} similar users have it" in found.text()
 
 
 def explanation(*parts: tuple[Kind, float], score: float = 1.0, taken_by: int = 0) -> Explanation:
@@ -128,24 +128,24 @@ def explanation(*parts: tuple[Kind, float], score: float = 1.0, taken_by: int = 
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (explanation(), "Film: nothing that you liked speaks for it."),
+        (explanation(), "Film: none of your items raises its score."),
         (explanation(("item", 0.4), ("item", 0.2)), "Film: because you liked A, B."),
         (explanation(*[("item", 0.2)] * 5), "Film: because you liked A, B, C."),
         (explanation(("item", 0.4), ("item", 0.0), ("item", -0.2), ("user", 0.3)), "Film: because you liked A."),
-        (explanation(*[("item", 0.2)] * 5).top(0), "Film: nothing that you liked speaks for it."),
-        (explanation(("user", 0.5), taken_by=1), "Film: somebody like you liked it too."),
-        (explanation(("user", 0.5), ("user", 0.5), taken_by=1), "Film: 1 of 2 people like you liked it too."),
+        (explanation(*[("item", 0.2)] * 5).top(0), "Film: none of your items raises its score."),
+        (explanation(("user", 0.5), taken_by=1), "Film: 1 similar user has it."),
+        (explanation(("user", 0.5), ("user", 0.5), taken_by=1), "Film: 1 of 2 similar users has it."),
         (
             explanation(("item", 0.4), ("user", 0.1), ("user", 0.1), taken_by=2).top(1),
-            "Film: because you liked A; 2 of 2 people like you liked it too.",
+            "Film: because you liked A; 2 of 2 similar users have it.",
         ),
-        (explanation(("prior", 0.5)), "Film: nothing that you liked speaks for it."),
+        (explanation(("prior", 0.5)), "Film: none of your items raises its score."),
         (
             explanation(("prior", 0.3), score=0.4),
-            "Film: 75% of it is your taste as a whole, as training has learned it.",
+            "Film: 75% of the score is your own learned prior.",
         ),
-        (explanation(("prior", -0.3), score=-0.4), "Film: nothing that you liked speaks for it."),
-        (explanation(("prior", 0.3), score=0.0), "Film: nothing that you liked speaks for it."),
+        (explanation(("prior", -0.3), score=-0.4), "Film: none of your items raises its score."),
+        (explanation(("prior", 0.3), score=0.0), "Film: none of your items raises its score."),
     ],
 )
 def test_the_sentence_names_what_speaks_for_the_item(found: Explanation, text: str) -> None:

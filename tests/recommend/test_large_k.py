@@ -21,7 +21,7 @@ def rec() -> Recommender:
 
 @pytest.mark.parametrize("k", LARGE)
 def test_lists_are_as_long_as_there_are_items(rec: Recommender, k: int) -> None:
-    note = f"{k} were asked for, but as few as "
+    note = f"k is {k}, but only "
     for table, length in (
         (rec.recommend("u00001", k, exclude_seen=False), 40),
         (rec.recommend("u00001", k, items=["i00001", "i00002"], exclude_seen=False), 2),

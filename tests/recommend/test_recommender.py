@@ -45,7 +45,7 @@ def test_where_every_candidate_is_excluded_the_list_is_empty_and_says_so(fitted:
     for words in ({"items": ["i00001"], "exclude": ["i00001"]}, {"exclude": fitted.snapshot.vocabulary("item").texts}):
         table = fitted.recommend("u00000", 5, **words)
         assert list(table["item"]) == []
-        assert "as few as 0 are left" in table.notes[0]
+        assert "only 0 items are left" in table.notes[0]
 
 
 def test_seen_items_come_back_if_asked(fitted: Recommender, films: Dataset) -> None:
@@ -79,7 +79,7 @@ def test_fewer_than_k_are_left_and_that_is_said(fitted: Recommender, films: Data
     left = 160 - len(likes(films, "u00002"))
     table = fitted.recommend("u00002", 500)
     assert len(table) == left
-    assert table.notes == (f"500 were asked for, but as few as {left} are left to recommend; the list is shorter.",)
+    assert table.notes == (f"k is 500, but only {left} items are left; the list is shorter.",)
     assert fitted.recommend("u00002", left).notes == ()
 
 
@@ -170,6 +170,8 @@ def test_likeness_is_the_cosine(fitted: Recommender) -> None:
         (lambda rec: rec.recommend("u00000", items=[]), "the list of items is empty"),
         (lambda rec: rec.recommend(3.5), "3.5 is no id"),
         (lambda rec: rec.audience_for([]), "the list of users is empty"),
+        (lambda rec: rec.similar_items([]), "the list of items is empty; give at least one item"),
+        (lambda rec: rec.similar_users([]), "the list of users is empty; give at least one user"),
         (lambda rec: rec.recommend("u00000", device="nowhere"), "device 'nowhere' cannot be used here"),
     ],
 )
@@ -190,7 +192,7 @@ def test_items_that_nobody_had() -> None:
     dataset = random_dataset(4, 6, seed=1, density=0.3)
     rec = Recommender.of(untrained(dataset))
     nobody = int(np.flatnonzero(dataset.train.item_degrees == 0)[0])
-    with pytest.raises(DataError, match="nobody had any of these items in training"):
+    with pytest.raises(DataError, match="no user has any of these items in training"):
         rec.recommend_for([nobody])
 
 

@@ -86,6 +86,7 @@ class _Head(TypedDict):
     readout: Literal["mean", "last"]
     cosine: bool
     least_squares: NotRequired[_LeastSquares | None]
+    users: NotRequired[Literal["constant"]]
     id_kinds: _IdKinds
 
 
@@ -97,7 +98,7 @@ class _Titles(TypedDict):
 def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign: str | Path | None = None) -> Path:
     """Write one ``.dgcf`` file, or a folder for any other name; ``sign`` is the file of a private key."""
     rule, embeddings = snapshot.ranking.user_rule, snapshot.ranking.embeddings
-    about = {
+    about: dict[str, Any] = {
         "about": _finite(dict(snapshot.about)),
         "rule": None if snapshot.rule is None else asdict(snapshot.rule),
         "readout": snapshot.readout,
@@ -105,6 +106,8 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
         "least_squares": asdict(rule) if isinstance(rule, LeastSquares) else None,
         "id_kinds": {"users": snapshot.users.kind, "items": snapshot.items.kind},
     }
+    if isinstance(rule, ConstantRow):
+        about["users"] = "constant"
     members = {
         ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(),
         DATA: encode(_data(snapshot)),
@@ -196,8 +199,8 @@ def _user_rule(head: _Head, layers: bool) -> UserRule | None:
         return LeastSquares(**solved)
     if layers:
         return LinearLayers()
-    # The format has no field for this rule, which popularity alone has.
-    return ConstantRow() if head["about"]["model"] == "popularity" else None
+    # At first the format had no field for this rule, which popularity alone had.
+    return ConstantRow() if "users" in head or head["about"]["model"] == "popularity" else None
 
 
 def _weights(arrays: Arrays, n_items: int) -> WeightMatrix:

@@ -100,7 +100,7 @@ class Explanation:
         return replace(self, parts=tuple(kept))
 
     def text(self) -> str:
-        """Return one sentence: because you liked A, B, C; and so many similar users liked it too."""
+        """Return one sentence with the reasons: the user's items, similar users who have it, the prior."""
         liked = [part.title for part in self.parts if part.kind == "item" and part.value > 0 and part.id is not None]
         alike = sum(part.count for part in self.parts if part.kind == "user")
         prior = self.by_kind["prior"] / self.score if self.score > 0 else 0.0
@@ -108,11 +108,11 @@ class Explanation:
         if liked:
             reasons.append(f"because you liked {', '.join(liked[:_NAMED])}")
         if self.taken_by:
-            who = "somebody" if alike == 1 else f"{self.taken_by:,} of {alike:,} people"
-            reasons.append(f"{who} like you liked it too")
+            users = "1 similar user" if alike == 1 else f"{self.taken_by:,} of {alike:,} similar users"
+            reasons.append(f"{users} {'has' if self.taken_by == 1 else 'have'} it")
         if prior > 0.5:
-            reasons.append(f"{prior:.0%} of it is your taste as a whole, as training has learned it")
-        return f"{self.title}: {'; '.join(reasons or ['nothing that you liked speaks for it'])}."
+            reasons.append(f"{prior:.0%} of the score is your own learned prior")
+        return f"{self.title}: {'; '.join(reasons or ['none of your items raises its score'])}."
 
     def table(self) -> Table:
         """The parts as a table, with their share of the score."""

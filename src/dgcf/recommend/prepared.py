@@ -71,12 +71,16 @@ class Prepared:
         """Return the indices of names, in their order."""
         return np.array(self.names[side].find_all(as_list(names)), dtype=np.int64)
 
+    def find_some(self, side: Side, names: Ids) -> Indices:
+        """Return the indices of names, in their order; raise ``DataError`` for an empty list."""
+        index = self.find(side, names)
+        if not len(index):
+            raise DataError(f"the list of {side}s is empty; give at least one {side}.")
+        return index
+
     def distinct(self, side: Side, names: Ids) -> tuple[Indices, list[str]]:
         """Return the indices of names, ascending and each once, and a note on each name that came twice."""
-        given = as_list(names)
-        if not given:
-            raise DataError(f"the list of {side}s is empty; give at least one {side}.")
-        index, counts = np.unique(self.find(side, given), return_counts=True)
+        index, counts = np.unique(self.find_some(side, names), return_counts=True)
         title = self.snapshot.vocabulary(side).title_of
         repeated = [title(number) for number in index[counts > 1].tolist()]
         return index, [f"{name} was given more than once and counts once." for name in repeated]
@@ -145,8 +149,7 @@ def require_k(k: int) -> int:
     return int(k)
 
 
-def note_if_short(k: int, left: int) -> list[str]:
-    """Return a note if fewer than k candidates are left for a query."""
-    if k <= left:
-        return []
-    return [f"{k} were asked for, but as few as {left} are left to recommend; the list is shorter."]
+def note_if_short(k: int, left: int, side: Side = "item") -> list[str]:
+    """Return a note if a query has fewer than k candidates left."""
+    nodes = f"{left} {side} is" if left == 1 else f"{left} {side}s are"
+    return [f"k is {k}, but only {nodes} left; the list is shorter."] if k > left else []

@@ -173,7 +173,7 @@ class Recommender:
         index, known, notes = prepared.user_items(items, user)
         query = prepared.users.query(index, known)
         if not self.snapshot.train.item_degrees[index].any():
-            raise DataError("nobody had any of these items in training, so nothing is known of them; give others.")
+            raise DataError("no user has any of these items in training, so nothing is known of them; give others.")
         seen = index if known is None else np.union1d(index, self.snapshot.seen[known])
         hidden = one_query(seen if exclude_seen else seen[:0], self.snapshot.n_items)
         best, more = prepared.rank(query, hidden, k, candidates, exclude)
@@ -205,10 +205,10 @@ class Recommender:
 
     def _similar(self, side: Side, names: Ids, k: int) -> Table:
         prepared = self._prepared
-        index = prepared.find(side, names)
+        index = prepared.find_some(side, names)
         best, left = prepared.similarity(side).nearest(index, require_k(k))
         first = {f"of_{side}": [self.snapshot.vocabulary(side).id_of(number) for number in index.tolist()]}
-        return prepared.table(first, best, note_if_short(k, left), side)
+        return prepared.table(first, best, note_if_short(k, left, side), side)
 
     def similar_items_for(self, users: Ids, k: int = 10) -> Table:
         """Return the k items most similar to a new item that ``users`` have, which is folded into the graph."""
@@ -223,7 +223,7 @@ class Recommender:
         n_users = self.snapshot.n_users
         audience = EmbeddingIndex(self.snapshot.user_rows)
         best = top_k(audience, folded.ranked[None], one_query(index, n_users), require_k(k))
-        return self._prepared.table({"new": [None]}, best, note_if_short(k, n_users - len(index)), "user")
+        return self._prepared.table({"new": [None]}, best, note_if_short(k, n_users - len(index), "user"), "user")
 
     # -- explanations -----------------------------------------------------------------------------------------------
 

@@ -150,7 +150,7 @@ class ConstantUsers:
             item=snapshot.items.id_of(item),
             title=snapshot.items.title_of(item),
             score=score,
-            parts=(Part("user", None, "everybody", (score,), snapshot.n_users),),
+            parts=(Part("user", None, "all users", (score,), snapshot.n_users),),
             taken_by=int(snapshot.train.item_degrees[item]),
         )
 
