@@ -7,10 +7,9 @@ from importlib import import_module
 
 import typer
 
-# Modules of the verbs, in the order of `dgcf --help`.
+# In the order of `dgcf --help`. Each is a module with a function `command`.
 VERBS = (
-    *("data", "graph", "oscillation"),
-    *("models", "train", "tune", "evaluate", "compare", "reproduce"),
+    *("graph", "oscillation", "models", "train", "tune", "evaluate", "compare", "reproduce"),
     *("recommend", "similar", "explain", "export"),
 )
 
@@ -31,7 +30,8 @@ def application() -> typer.Typer:
     )
     app.callback()(_root)
     for verb in VERBS:
-        import_module(f"dgcf.cli.{verb}").register(app)
+        app.command(verb)(import_module(f"dgcf.cli.{verb}").command)
+    app.add_typer(import_module("dgcf.cli.data").app, name="data")
     return app
 
 

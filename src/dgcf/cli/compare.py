@@ -7,16 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from dgcf.cli.inputs import MAX_SEEDS, PRESET_HELP, CutOffs, Device, Mask, RunData, cut_offs, read_dataset
+from dgcf.cli.inputs import MAX_SEEDS, CutOffs, Device, Mask, Preset, RunData, cut_offs, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify, progress
 from dgcf.errors import ConfigError
 
 
-def register(root: typer.Typer) -> None:
-    root.command("compare")(compare_models)
-
-
-def compare_models(
+def command(
     what: Annotated[
         list[str],
         typer.Argument(
@@ -24,18 +20,16 @@ def compare_models(
         ),
     ],
     models: Annotated[
-        str | None,
-        typer.Option(help="Model names (`dgcf models`), separated by commas.", show_default=False),
+        str | None, typer.Option(help="Model names (`dgcf models`), separated by commas.", show_default=False)
     ] = None,
     seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_SEEDS, help="Number of runs of each model.", show_default="1"),
+        int | None, typer.Option(min=1, max=MAX_SEEDS, help="Number of runs of each model.", show_default="1")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="First random seed.", show_default="0")] = None,
     reference: Annotated[
         str | None, typer.Option(help="Model or run that the others are tested against.", show_default="the first")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help=PRESET_HELP, show_default="paper")] = None,
+    preset: Preset = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,10 +40,7 @@ def compare_models(
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="MODEL=FILE",
-            help="TOML file of settings for a model, as of `dgcf tune`; repeatable.",
-        ),
+        typer.Option(metavar="MODEL=FILE", help="TOML file of settings for a model, as of `dgcf tune`; repeatable."),
     ] = None,
     folder: Annotated[
         Path | None,
@@ -83,17 +74,8 @@ def compare_models(
     targets = {name: target for name, target in given.items() if target is not None}
     report.refuse_targets(targets)
     ks = cut_offs(k)
-    options = compare.Options(
-        compare.metric_names(metrics, ks),
-        ks,
-        mask,
-        reference,
-        device,
-        read_dataset,
-        training_progress,
-        notify,
-        progress,
-    )
+    names = compare.metric_names(metrics, ks)
+    options = compare.Options(names, ks, mask, reference, device, read_dataset, training_progress, notify, progress)
     training = {"--seeds": seeds, "--seed": seed, "--preset": preset, "--set": settings, "--config": config}
     if models is None:
         _refuse_given({**training, "--out": folder}, "is for training with --models; leave it out")
@@ -102,11 +84,9 @@ def compare_models(
         _refuse_given({"--data": data}, "is for run folders; name the dataset itself")
         if len(what) > 1:
             raise ConfigError(f"--models compares on one dataset, and {len(what)} are given; give one.")
-        names = [word.strip() for word in models.split(",") if word.strip()]
-        first = seed or 0
-        request = compare.Request(
-            names, preset or "paper", settings or [], config or [], range(first, first + (seeds or 1))
-        )
+        chosen = [word.strip() for word in models.split(",") if word.strip()]
+        seed_range = range(seed or 0, (seed or 0) + (seeds or 1))
+        request = compare.Request(chosen, preset or "paper", settings or [], config or [], seed_range)
         result = compare.compare_models(what[0], request, folder, options)
     report.write(result, targets)
     emit(result.to_dict(), as_json, lambda: draw(result))

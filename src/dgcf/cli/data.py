@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dgcf.cli.inputs import Data, Overwrite, read_dataset
-from dgcf.cli.read_options import PANEL as READING
-from dgcf.cli.read_options import with_read_options
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.cli.views import data as view
 from dgcf.data import catalog, load
 from dgcf.data.convert import CONVERSIONS, convert
 from dgcf.data.interactions import RatingFilter
 from dgcf.data.prepare import Preparation, prepare
-from dgcf.data.readers import ReadOptions
+from dgcf.data.readers import FORMATS, ReadOptions
 from dgcf.data.splits import Split
 from dgcf.data.titles import read_titles
 from dgcf.errors import ConfigError
@@ -25,15 +26,52 @@ app = typer.Typer(
     no_args_is_help=True,
     help="List, fetch, describe, prepare and convert datasets.\n\nExample: `dgcf data stats purchases.csv`",
 )
-FILTERS, SPLITTING = "Filters", "Split"
+READING, FILTERS, SPLITTING = "How to read a file", "Filters", "Split"
+SPLIT_HELP = (
+    "random, global, temporal, user-temporal, leave-k-out or none; by default the split of the source if it has one, "
+    "otherwise random."
+)
+ORDER_HELP = (
+    "Keep the order of each user's pairs, which the setting recency needs: by time or, in lines 'user item item …', by "
+    "position. A split by time always keeps it."
+)
 
 
-def register(root: typer.Typer) -> None:
-    root.add_typer(app, name="data")
-
-
-def _option(panel: str, *names: str, text: str) -> Any:
+def _option(panel: str, text: str, *names: str) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False)
+
+
+def _read_options(
+    format: Annotated[str | None, _option(READING, f"{', '.join(FORMATS)}; detected by default.")] = None,
+    user_col: Annotated[str | None, _option(READING, "Column of the user: a name, or an index from 0.")] = None,
+    item_col: Annotated[str | None, _option(READING, "Column of the item.")] = None,
+    rating_col: Annotated[str | None, _option(READING, "Column of the rating; `none` ignores it.")] = None,
+    timestamp_col: Annotated[str | None, _option(READING, "Column of the time; `none` ignores it.")] = None,
+    delimiter: Annotated[str | None, _option(READING, "Column separator.")] = None,
+    header: Annotated[bool | None, _option(READING, "Whether the first line is a header.")] = None,
+    encoding: Annotated[
+        str, _option(READING, "utf-8 (default), latin-1, windows-1252, utf-16, utf-16-le or utf-16-be.")
+    ] = "utf-8",
+    text_ids: Annotated[bool, _option(READING, "Take ids as text, negative numbers included.", "--text-ids")] = False,
+    trim_ids: Annotated[bool, _option(READING, "Strip spaces around ids.", "--trim-ids")] = False,
+) -> None:
+    """Hold the fields of ``ReadOptions`` as options; only the signature is used."""
+
+
+def with_read_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Replace a verb's parameter ``read`` by the options of reading, and pass them on as one ``ReadOptions``."""
+    own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name != "read"]
+    reading = list(inspect.signature(_read_options, eval_str=True).parameters.values())
+
+    @functools.wraps(verb)
+    def run(**options: Any) -> None:
+        read = ReadOptions(**{option.name: options.pop(option.name) for option in reading})
+        verb(read=read, **options)
+
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *reading)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
 
 
 @app.command("list")
@@ -85,45 +123,23 @@ def prepare_dataset(
     read: ReadOptions,
     folder: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.", show_default=False)],
     validation: Annotated[
-        str | None,
-        _option(SPLITTING, "--validation", text="An existing validation file; DATA is then the training file."),
+        str | None, _option(SPLITTING, "An existing validation file; DATA is then the training file.")
     ] = None,
-    test: Annotated[str | None, _option(SPLITTING, "--test", text="An existing test file.")] = None,
-    split: Annotated[
-        str | None,
-        _option(
-            SPLITTING,
-            "--split",
-            text="random, global, temporal, user-temporal, leave-k-out or none; by default the split "
-            "of the source if it has one, otherwise random.",
-        ),
-    ] = None,
-    ratios: Annotated[
-        str | None, _option(SPLITTING, "--ratios", text="Shares of train, validation and test (0.7,0.1,0.2).")
-    ] = None,
-    leave: Annotated[
-        int | None, _option(SPLITTING, "--leave", text="Pairs of each user that leave-k-out holds out (1).")
-    ] = None,
-    seed: Annotated[int | None, _option(SPLITTING, "--seed", text="Random seed of the split (0).")] = None,
-    keep_order: Annotated[
-        bool,
-        _option(
-            READING,
-            "--keep-order",
-            text="Keep the order of each user's pairs, which the setting recency needs: by time or, in lines "
-            "'user item item …', by position. A split by time always keeps it.",
-        ),
-    ] = False,
-    min_rating: Annotated[float | None, _option(FILTERS, "--min-rating", text="Keep ratings of at least this.")] = None,
-    ratings: Annotated[str | None, _option(FILTERS, "--ratings", text="Keep these ratings, such as `4,5`.")] = None,
-    user_core: Annotated[int, _option(FILTERS, "--user-core", text="Keep users with at least this many items.")] = 0,
-    item_core: Annotated[int, _option(FILTERS, "--item-core", text="Keep items with at least this many users.")] = 0,
+    test: Annotated[str | None, _option(SPLITTING, "An existing test file.")] = None,
+    split: Annotated[str | None, _option(SPLITTING, SPLIT_HELP)] = None,
+    ratios: Annotated[str | None, _option(SPLITTING, "Shares of train, validation and test (0.7,0.1,0.2).")] = None,
+    leave: Annotated[int | None, _option(SPLITTING, "Pairs of each user that leave-k-out holds out (1).")] = None,
+    seed: Annotated[int | None, _option(SPLITTING, "Random seed of the split (0).")] = None,
+    keep_order: Annotated[bool, _option(READING, ORDER_HELP, "--keep-order")] = False,
+    min_rating: Annotated[float | None, _option(FILTERS, "Keep ratings of at least this.")] = None,
+    ratings: Annotated[str | None, _option(FILTERS, "Keep these ratings, such as `4,5`.")] = None,
+    user_core: Annotated[int, _option(FILTERS, "Keep users with at least this many items.")] = 0,
+    item_core: Annotated[int, _option(FILTERS, "Keep items with at least this many users.")] = 0,
     once: Annotated[
-        bool,
-        _option(FILTERS, "--core-once", text="Filter by the counts of the input, once, not to the k-core."),
+        bool, _option(FILTERS, "Filter by the counts of the input, once, not to the k-core.", "--core-once")
     ] = False,
     titles: Annotated[
-        str | None, _option(READING, "--titles", text="A file of item ids and titles: a table, movies.dat or u.item.")
+        str | None, _option(READING, "A file of item ids and titles: a table, movies.dat or u.item.")
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,

@@ -6,15 +6,11 @@ from typing import Annotated
 
 import typer
 
-from dgcf.cli.inputs import CutOffs, Device, Mask, RunData, RunFolder, cut_offs
-from dgcf.cli.terminal import AsJson, emit, notify, progress
+from dgcf.cli.inputs import CutOffs, Device, Mask, RunData, RunFolder, cut_offs, read_dataset
+from dgcf.cli.terminal import AsJson, emit, progress
 
 
-def register(root: typer.Typer) -> None:
-    root.command("evaluate")(evaluate_run)
-
-
-def evaluate_run(
+def command(
     run: RunFolder,
     mask: Mask = "train",
     k: CutOffs = "20",
@@ -30,20 +26,11 @@ def evaluate_run(
     Example: `dgcf evaluate runs/deoscirec-ml-100k-dgcf-seed0 --mask train+validation --k 10,20`
     """
     from dgcf.cli.views.evaluate import draw  # here, because torch takes seconds to import
-    from dgcf.experiments.evaluate import evaluate_run as evaluate
+    from dgcf.experiments.measure import evaluate_run
     from dgcf.train import Run
 
-    opened = Run.open(run)
+    opened, ks = Run.open(run), cut_offs(k)
+    dataset = read_dataset(data or opened.about["dataset"]["source"])
     with progress(f"evaluating {run}"):
-        evaluation, answer = evaluate(
-            opened,
-            data=data,
-            split=split,
-            mask=mask,
-            ks=cut_offs(k),
-            groups=groups,
-            gates=gates,
-            device=device,
-            notify=notify,
-        )
+        evaluation, answer = evaluate_run(opened, dataset, split, mask, ks, groups=groups, gates=gates, device=device)
     emit(answer, as_json, lambda: draw(evaluation, answer))

@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
-from dgcf.cli.inputs import RunData, RunOrArtifact, UserItems, load_recommender
+from dgcf.cli.inputs import RunData, RunOrArtifact, User, UserItems, load_recommender
 from dgcf.cli.terminal import AsJson, emit
+from dgcf.cli.views.recommend import draw_explanation
 from dgcf.errors import ConfigError
 
+SHOWN_PARTS = 5
+"""Parts of each kind that are shown without --top."""
 
-def register(root: typer.Typer) -> None:
-    root.command("explain")(explain)
 
-
-def explain(
+def command(
     run: RunOrArtifact,
     item: Annotated[str, typer.Option(help="Item to explain, by id or title.", show_default=False)],
-    user: Annotated[str | None, typer.Option(help="A user's id.", show_default=False)] = None,
+    user: User = None,
     items: UserItems = None,
     top: Annotated[int, typer.Option(help="Parts of each kind to give, largest first; 0 gives all.")] = 0,
     plot: Annotated[bool, typer.Option("--plot", help="Also write a bar chart of the parts to --out.")] = False,
@@ -40,7 +40,6 @@ def explain(
         raise ConfigError("no user was given; use --user ID, or --items ITEM (repeatable) for a new user.")
     if top < 0:
         raise ConfigError(f"--top is {top}, expected 0 or more; give a whole number.")
-    from dgcf.cli.views.explain import SHOWN, draw
     from dgcf.recommend import answers
 
     rec = load_recommender(run, data)
@@ -52,4 +51,4 @@ def explain(
         draw_bars(explanation, chart)
     shown = explanation.top(top) if top else explanation
     result = shown.to_dict() | {"plot": None if chart is None else str(chart)}
-    emit(result, as_json, lambda: draw(explanation, top or SHOWN, chart))
+    emit(result, as_json, lambda: draw_explanation(explanation, top or SHOWN_PARTS, chart))

@@ -11,15 +11,10 @@ from dgcf.cli.inputs import Overwrite, RunData, RunOrArtifact, load_recommender
 from dgcf.cli.terminal import AsJson, emit, out, progress
 
 
-def register(root: typer.Typer) -> None:
-    root.command("export")(export_run)
-
-
-def export_run(
+def command(
     run: RunOrArtifact,
     target: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File or folder to write.", show_default="named after RUN"),
+        Path | None, typer.Option("--out", "-o", help="File or folder to write.", show_default="named after RUN")
     ] = None,
     to: Annotated[
         str | None,

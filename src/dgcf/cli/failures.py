@@ -17,6 +17,7 @@ from dgcf.errors import DataError, DgcfError, hint_of
 from dgcf.files import ADVICE
 from dgcf.memory import available_memory, format_bytes
 
+SEE_TRACEBACK = "set DGCF_DEBUG=1 to see the traceback"
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 REDUCE = (
     "use a smaller dataset (`dgcf data prepare --user-core`, `--item-core`), smaller settings (dim, layers, "
@@ -65,19 +66,11 @@ def _output(problem: ResultNotWrittenError) -> Failure:
 
 
 def _memory(problem: BaseException) -> Failure:
-    match = re.search(r"allocate ([\d.]+ [KMGTPE]?i?B|\d+ bytes)", str(problem))
-    requested = "" if match is None else f": {_size(match[1])} more were requested"
+    match = re.search(r"allocate (?:([\d.]+ [KMGTPE]?i?B)|(\d+) bytes)", str(problem))
+    requested = "" if match is None else f": {match[1] or format_bytes(int(match[2]))} more were requested"
     available = available_memory()
     free = "" if available is None else f", and {format_bytes(available)} are free"
     return Failure("memory", f"not enough memory{requested}{free}; {REDUCE}.")
-
-
-def _size(text: str) -> str:
-    return format_bytes(int(text.removesuffix(" bytes"))) if text.endswith(" bytes") else text
-
-
-def _recursion(problem: RecursionError) -> Failure:
-    return Failure("data", "the input is nested too deeply; give a flatter file.")
 
 
 def _system(problem: OSError) -> Failure:
@@ -86,11 +79,7 @@ def _system(problem: OSError) -> Failure:
     names = [str(os.fsdecode(name)) for name in (problem.filename, problem.filename2) if isinstance(name, str | bytes)]
     action = f"cannot access {' and '.join(names)}" if names else "the operating system reported an error"
     reason = problem.strerror or str(problem) or type(problem).__name__
-    return Failure("io", f"{action}: {reason}; {_advice(problem.errno)}.")
-
-
-def _advice(number: int | None) -> str:
-    return ADVICE.get(number or 0, "set DGCF_DEBUG=1 to see the traceback")
+    return Failure("io", f"{action}: {reason}; {ADVICE.get(problem.errno or 0, SEE_TRACEBACK)}.")
 
 
 def _runtime(problem: RuntimeError) -> Failure | None:
@@ -135,7 +124,7 @@ def _database(problem: Exception) -> Failure | None:
         return _system(OSError(number, os.strerror(number), path and path[1]))
     reason = str(problem).strip().splitlines()[0].rstrip(".")
     if isinstance(problem, duckdb.IOException):
-        return Failure("io", f"DuckDB could not read or write a file: {reason}; {_advice(None)}.")
+        return Failure("io", f"DuckDB could not read or write a file: {reason}; {SEE_TRACEBACK}.")
     return Failure("data", f"DuckDB could not process the data: {reason}; check the file.")
 
 
@@ -145,7 +134,7 @@ EXPLANATIONS: tuple[tuple[type[BaseException], Callable[[Any], Failure | None]],
     (KeyboardInterrupt, _interruption),
     (ResultNotWrittenError, _output),
     (MemoryError, _memory),
-    (RecursionError, _recursion),
+    (RecursionError, lambda problem: Failure("data", "the input is nested too deeply; give a flatter file.")),
     (Exception, _database),
     (OSError, _system),
     (ImportError, _imported),

@@ -19,10 +19,6 @@ EpsilonOption = Annotated[str, typer.Option("--epsilon", metavar="E|auto", help=
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also write a plot.")]
 
 
-def register(root: typer.Typer) -> None:
-    root.command("graph")(show_graph)
-
-
 def epsilon_of(text: str) -> Epsilon:
     """Return ``auto`` or a number; the graph checks the range."""
     if text == "auto":
@@ -33,7 +29,7 @@ def epsilon_of(text: str) -> Epsilon:
         raise ConfigError(f"epsilon is {text!r}, expected a number from 0 to 1, or auto.") from None
 
 
-def show_graph(
+def command(
     data: Data,
     epsilon: EpsilonOption = "auto",
     histogram: Annotated[
@@ -48,7 +44,7 @@ def show_graph(
 
     Example: `dgcf graph deoscirec/ml-1m --epsilon 0.001`
     """
-    from dgcf.cli.views import graph as view  # here, because torch takes seconds to import
+    from dgcf.cli.views.graph import draw  # here, because torch takes seconds to import
     from dgcf.graph.theory.report import graph_report
 
     threshold = epsilon_of(epsilon)
@@ -59,9 +55,8 @@ def show_graph(
         from dgcf.graph.theory.plots import draw_histogram
 
         draw_histogram(report, f"{dataset.name}: the values of Lc", plot)
+        notify(f"Plot written to {plot}.")
     answer = report.to_dict(dataset.name)
     for warning in answer["warnings"]:
         warn(warning)
-    emit(answer, as_json, lambda: view.draw(dataset.name, report))
-    if plot is not None:
-        notify(f"Plot written to {plot}.")
+    emit(answer, as_json, lambda: draw(dataset.name, report))

@@ -35,6 +35,8 @@ UserItems = Annotated[
         "--items", help="Items of a new user, or new items of --user, by id or title; repeatable.", show_default=False
     ),
 ]
+Preset = Annotated[str | None, typer.Option(help=PRESET_HELP, show_default="paper")]
+User = Annotated[str | None, typer.Option(help="A user's id.", show_default=False)]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
 Mask = Annotated[str, typer.Option(help="Items to exclude from the ranking: train, or train+validation.")]
 CutOffs = Annotated[str, typer.Option("--k", help="Cut-offs, separated by commas.")]

@@ -9,11 +9,7 @@ import typer
 from dgcf.cli.terminal import AsJson, emit
 
 
-def register(root: typer.Typer) -> None:
-    root.command("models")(list_models)
-
-
-def list_models(
+def command(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Show this model with all its settings.", show_default=False)
     ] = None,

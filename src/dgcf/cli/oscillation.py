@@ -11,11 +11,7 @@ from dgcf.cli.inputs import Data, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify, progress
 
 
-def register(root: typer.Typer) -> None:
-    root.command("oscillation")(show_oscillation)
-
-
-def show_oscillation(
+def command(
     data: Data,
     epsilon: EpsilonOption = "auto",
     steps: Annotated[int, typer.Option(min=2, max=100_000, help="Number of steps to record and plot.")] = 40,
@@ -30,7 +26,7 @@ def show_oscillation(
 
     Example: `dgcf oscillation deoscirec/ml-100k --plot gap.png`
     """
-    from dgcf.cli.views import oscillation as view  # here, because torch takes seconds to import
+    from dgcf.cli.views.graph import draw_oscillation  # here, because torch takes seconds to import
     from dgcf.graph.theory.oscillation import oscillation
 
     threshold = epsilon_of(epsilon)
@@ -41,6 +37,5 @@ def show_oscillation(
         from dgcf.graph.theory.plots import draw_gaps
 
         draw_gaps(report, f"{dataset.name}: the gap between successive steps of a walk", plot)
-    emit(report.to_dict(dataset.name), as_json, lambda: view.draw(dataset.name, report))
-    if plot is not None:
         notify(f"Plot written to {plot}.")
+    emit(report.to_dict(dataset.name), as_json, lambda: draw_oscillation(dataset.name, report))

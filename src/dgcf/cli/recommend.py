@@ -7,19 +7,15 @@ from typing import Annotated
 
 import typer
 
-from dgcf.cli.inputs import K, Overwrite, RunData, RunOrArtifact, UserItems, load_recommender
+from dgcf.cli.inputs import K, Overwrite, RunData, RunOrArtifact, User, UserItems, load_recommender
 from dgcf.cli.terminal import AsJson, emit, progress
 from dgcf.cli.views import recommend as view
 from dgcf.errors import ConfigError
 
 
-def register(root: typer.Typer) -> None:
-    root.command("recommend")(recommend)
-
-
-def recommend(
+def command(
     run: RunOrArtifact,
-    user: Annotated[str | None, typer.Option(help="A user's id.", show_default=False)] = None,
+    user: User = None,
     items: UserItems = None,
     all_users: Annotated[bool, typer.Option("--all", help="Recommend to all users; requires --out.")] = False,
     k: K = 10,

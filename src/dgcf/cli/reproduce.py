@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,11 +18,7 @@ if TYPE_CHECKING:
     from dgcf.experiments.reproduce.results import Store
 
 
-def register(root: typer.Typer) -> None:
-    root.command("reproduce")(reproduce)
-
-
-def reproduce(
+def command(
     experiment: Annotated[str, typer.Argument(metavar="ID", help=f"{', '.join(IDS)}, or all.", show_default=False)],
     render: Annotated[
         bool, typer.Option("--render", help="Train nothing; write tables and figures of the recorded results.")
@@ -64,9 +59,13 @@ def reproduce(
     from dgcf.experiments.reproduce.runner import CellFilter
     from dgcf.experiments.reproduce.runner import prepare as write_datasets
 
-    _refuse_with_render(render, {"--seeds": seeds, "--only": only, "--prepare": prepare})
+    options = {"--seeds": seeds, "--only": only, "--prepare": prepare}
+    if render and (given := [name for name, value in options.items() if value is not None]):
+        raise ConfigError(f"--render uses all recorded results; leave out {given[0]}.")
     if data_home is not None:
-        _set_data_home(data_home)
+        if not data_home.is_dir():
+            raise ConfigError(f"--data-home {data_home} is not a folder; name the one with deoscirec, movielens, ….")
+        os.environ["DGCF_DATA_HOME"] = str(data_home)
     recipes, store = Recipes.read(project / "recipes", "name that with --project"), Store(project / "results")
     if prepare is not None:
         emit(write_datasets(recipes, CellFilter(experiment, only, seeds), prepare, notify), as_json, lambda: None)
@@ -74,18 +73,6 @@ def reproduce(
         _render(recipes, store, experiment, project, as_json)
     else:
         _run(recipes, store, experiment, device, seeds, only, as_json)
-
-
-def _refuse_with_render(render: bool, options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        if render and value is not None:
-            raise ConfigError(f"--render uses all recorded results; leave out {name}.")
-
-
-def _set_data_home(folder: Path) -> None:
-    if not folder.is_dir():
-        raise ConfigError(f"--data-home {folder} is not a folder; name the one that holds deoscirec, movielens, ….")
-    os.environ["DGCF_DATA_HOME"] = str(folder)
 
 
 def _run(
@@ -99,9 +86,8 @@ def _run(
         runner = Runner(recipes, store, device=device)
         tally = runner.run(experiment, seeds=seeds, only=only, progress=progress_of("cells"))
     except KeyboardInterrupt:
-        raise StoppedError(
-            f"stopped; finished cells are saved in {store.folder}. Repeat the command to resume."
-        ) from None
+        saved = f"stopped; finished cells are saved in {store.folder}."
+        raise StoppedError(f"{saved} Repeat the command to resume.") from None
     emit(tally.to_dict(), as_json, lambda: draw_tally(tally))
     if tally.missing:
         raise typer.Exit(1)

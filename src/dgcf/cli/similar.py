@@ -12,11 +12,7 @@ from dgcf.cli.views.recommend import draw_similar
 from dgcf.errors import ConfigError
 
 
-def register(root: typer.Typer) -> None:
-    root.command("similar")(similar)
-
-
-def similar(
+def command(
     run: RunOrArtifact,
     item: Annotated[str | None, typer.Option(help="An item, by id or title.", show_default=False)] = None,
     user: Annotated[str | None, typer.Option(help="A user, by id.", show_default=False)] = None,

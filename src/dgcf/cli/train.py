@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from dgcf.cli.inputs import MAX_SEEDS, MODELS, PRESET_HELP, Device, Mask, read_dataset
+from dgcf.cli.inputs import MAX_SEEDS, MODELS, Device, Mask, Preset, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings, read_toml
 from dgcf.data import Dataset
@@ -16,21 +16,13 @@ from dgcf.data.paths import absolute_source
 from dgcf.data.prepare import Preparation
 from dgcf.errors import ConfigError
 
-if TYPE_CHECKING:
-    from dgcf.experiments.train import Options
 
-
-def register(root: typer.Typer) -> None:
-    root.command("train")(train_model)
-
-
-def train_model(
+def command(
     data: Annotated[
-        str | None,
-        typer.Argument(metavar="DATA", help="A known name, a folder or a file; optional with --resume."),
+        str | None, typer.Argument(metavar="DATA", help="A known name, a folder or a file; optional with --resume.")
     ] = None,
     model: Annotated[str | None, typer.Option(help=MODELS, show_default="dgcf")] = None,
-    preset: Annotated[str | None, typer.Option(help=PRESET_HELP, show_default="paper")] = None,
+    preset: Preset = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,48 +61,27 @@ def train_model(
     """
     from dgcf.cli.views import train as view  # here, because torch takes seconds to import
     from dgcf.cli.views.progress import training_progress
-    from dgcf.experiments.train import Options, combine
+    from dgcf.experiments import train
+    from dgcf.train import Run, resolve
 
     in_file = read_toml(config) if config else {}
     model, preset = (_once(config, in_file, name, given) for name, given in (("model", model), ("preset", preset)))
     given = {**in_file, **parse_settings(settings or [])}
-    options = Options(device, mask, save_every, tuple(track or []), training_progress, notify)
+    options = train.Options(device, mask, save_every, tuple(track or []), training_progress, notify)
     if resume is not None:
         if seeds > 1 or folder is not None:
             raise ConfigError("--resume continues one run in its own folder; leave out --seeds and --out.")
-        summaries = [_resume(resume, data, options, model=model, preset=preset, settings=given, seed=seed)]
+        run = Run.open(resume)
+        dataset = _read(data or run.about["dataset"]["source"], run.about["settings"])
+        summaries = [train.resume(run, dataset, options, model=model, preset=preset, settings=given, seed=seed)]
+    elif data is None:
+        raise ConfigError("no dataset was given; name one, such as deoscirec/ml-100k.")
     else:
-        if data is None:
-            raise ConfigError("no dataset was given; name one, such as deoscirec/ml-100k.")
+        dataset = _read(data, given)
+        recipe = resolve(model or "dgcf", dataset=dataset.name, preset=preset or "paper", settings=given)
         seed_range = range(seed or 0, (seed or 0) + seeds)
-        summaries = _start(data, model or "dgcf", preset or "paper", given, seed_range, folder, options)
-    emit(combine(summaries), as_json, lambda: view.draw(summaries))
-
-
-def _start(
-    data: str,
-    model: str,
-    preset: str,
-    settings: Mapping[str, Any],
-    seeds: Sequence[int],
-    folder: Path | None,
-    options: Options,
-) -> list[dict[str, Any]]:
-    from dgcf.experiments.train import start
-    from dgcf.train import resolve
-
-    dataset = _read(data, settings)
-    recipe = resolve(model, dataset=dataset.name, preset=preset, settings=settings)
-    return start(dataset, recipe, seeds, folder, absolute_source(data), options)
-
-
-def _resume(folder: Path, data: str | None, options: Options, **changes: Any) -> dict[str, Any]:
-    from dgcf.experiments.train import resume
-    from dgcf.train import Run
-
-    run = Run.open(folder)
-    dataset = _read(data or run.about["dataset"]["source"], run.about["settings"])
-    return resume(run, dataset, options, **changes)
+        summaries = train.start(dataset, recipe, seed_range, folder, absolute_source(data), options)
+    emit(train.combine(summaries), as_json, lambda: view.draw(summaries))
 
 
 def _read(source: str, settings: Mapping[str, Any]) -> Dataset:

@@ -14,11 +14,7 @@ from dgcf.data.paths import absolute_source
 from dgcf.errors import StoppedError
 
 
-def register(root: typer.Typer) -> None:
-    root.command("tune")(tune_model)
-
-
-def tune_model(
+def command(
     data: Data,
     model: Annotated[str, typer.Option(help=MODELS)] = "dgcf",
     trials: Annotated[

@@ -1,4 +1,4 @@
-"""Measures over the seeds of a model: evaluations of its runs, and mean ± sample standard deviation."""
+"""Evaluations of finished runs, and the mean ± sample standard deviation over the seeds of a model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from dgcf.data.dataset import Dataset
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.evaluator import Evaluator
+from dgcf.models import gate_correlation
 from dgcf.train import Run, load
 
 
@@ -62,3 +63,39 @@ class RunEvaluator:
                 validated.append(self.validation.evaluate(ranking))
             done()
         return tested, validated
+
+
+def evaluate_run(
+    run: Run,
+    dataset: Dataset,
+    split: str,
+    mask: str,
+    ks: Sequence[int],
+    *,
+    groups: int = 0,
+    gates: bool = False,
+    device: str = "auto",
+) -> tuple[Evaluation, dict[str, Any]]:
+    """Return the evaluation of a run's best epoch, and the answer: the run, its metrics and their uncertainty.
+
+    ``groups``: also measure so many groups of users; ``gates``: also correlate the gates with the node degrees.
+    """
+    evaluator = Evaluator(dataset, split=split, mask=mask, ks=ks)
+    model, _, ranking = load(run, dataset, device=device)
+    correlation = dict(gate_correlation(model, dataset.train)) if gates else None
+    evaluation = evaluator.evaluate(ranking)
+    answer = {
+        "model": run.about["model"],
+        "dataset": run.about["dataset"]["name"],
+        "preset": run.about["preset"],
+        "settings": run.recipe.settings(),
+        "seed": run.seed,
+        "best_epoch": int(run.best().about["epoch"]),
+        "run": str(run.path),
+        **evaluation.to_dict(),
+    }
+    if groups:
+        answer["groups"] = [group.to_dict() for group in evaluation.groups(n_groups=groups)]
+    if correlation is not None:
+        answer["gate_correlation"] = correlation
+    return evaluation, answer

@@ -18,18 +18,7 @@ from dgcf.experiments.jobs import discard_unstarted
 from dgcf.experiments.measure import MeanStd
 from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
-from dgcf.train import (
-    Observer,
-    Recipe,
-    Run,
-    SeedJob,
-    Trained,
-    Validate,
-    groups,
-    pick_device,
-    resolve,
-    train_together,
-)
+from dgcf.train import Observer, Recipe, Run, SeedJob, Trained, Validate, groups, pick_device, resolve, train_together
 from dgcf.train.run.observer import Several
 from dgcf.train.run.tracking import refuse_unknown_trackers, tracked
 

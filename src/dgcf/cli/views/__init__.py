@@ -1,1 +1,1 @@
-"""One module a verb: draw what the verb answered, as tables and text for a terminal."""
+"""Draw what a verb answered, as tables and text for a terminal."""

@@ -1,10 +1,11 @@
-"""Show the graph of a dataset: its edges, the memory of each form of propagation, and a histogram of Lc."""
+"""Show the graph of a dataset (edges, memory of each form of propagation, histogram of Lc), and walks on it."""
 
 from __future__ import annotations
 
 from rich.table import Table
 
-from dgcf.cli.terminal import out
+from dgcf.cli.terminal import notify, out
+from dgcf.graph.theory.oscillation import PAPER_CLAIMS, OscillationReport
 from dgcf.graph.theory.report import GraphReport
 
 FORMS = {
@@ -14,6 +15,7 @@ FORMS = {
     "unfiltered": "L + Lc + I, unfiltered, stored",
 }
 BAR = 30
+SHOWN_COMPONENTS = 10
 
 
 def draw(name: str, report: GraphReport) -> None:
@@ -43,3 +45,41 @@ def _draw_histogram(report: GraphReport) -> None:
         bar = "█" * round(BAR * count / counts.max()) + ("  ← epsilon" if place == marked else "")
         table.add_row(f"{edges[place]:.2e}", f"{count:,}", bar)
     out.print(table)
+
+
+def draw_oscillation(name: str, report: OscillationReport) -> None:
+    """Print a table of the walks on the largest component; a second one if there are other components."""
+    table = Table("matrix", "first gap", "last gap", "≤ bound", "decay a step", "flip a step", "limits (paper)")
+    table.title = f"{name}, largest component, ε = {report.epsilon:.6g}"
+    for label, walk in report.walks.items():
+        table.add_row(
+            label,
+            f"{walk.gaps[0]:.4f}",
+            f"{walk.gap_limit:.4f}" if walk.gap_limit > 1e-4 else f"{walk.gap_limit:.0e}",
+            "yes" if walk.within_bound else "NO",
+            f"{walk.decay_per_step:.4f}",
+            f"{walk.flip_per_step:.4f}",
+            f"{'two' if walk.two_sided else 'one'} ({PAPER_CLAIMS[label].split()[0]})",
+        )
+        if not walk.settled:
+            notify(f"{label} did not settle in {walk.steps:,} steps; its last gap is not its limit.")
+    out.print(table)
+    notify(
+        "Decay: the factor by which a step shrinks the distance to the limit, in the long run. Flip: the same factor "
+        "for the part that changes sign at every step, the oscillation; 1 means that it never ends."
+    )
+    if not report.connected:
+        _draw_components(report)
+
+
+def _draw_components(report: OscillationReport) -> None:
+    parts, isolated = report.components, report.isolated
+    table = Table("users", "items", "direct edges", "cross-hop edges", "gap of L in the limit", "with cross-hop edges")
+    table.title = f"{len(parts):,} connected components with edges, {isolated:,} isolated nodes"
+    for part in parts[:SHOWN_COMPONENTS]:
+        settles = "one limit" if part.one_limit_with_cross else "two limits: ε keeps no cross-hop edge"
+        counts = (part.users, part.items, part.direct_edges, part.cross_edges)
+        table.add_row(*(f"{count:,}" for count in counts), f"{part.gap_limit:.4f}", settles)
+    out.print(table)
+    if len(parts) > SHOWN_COMPONENTS:
+        notify(f"{len(parts) - SHOWN_COMPONENTS:,} smaller components are not shown; --json lists all.")

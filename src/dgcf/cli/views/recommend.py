@@ -1,14 +1,17 @@
-"""Show recommendations and neighbours: ranked tables with titles, scores and reasons."""
+"""Show recommendations and neighbours as ranked tables, and the explanation of a score."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from dgcf.cli.terminal import notify, out
+
+if TYPE_CHECKING:
+    from dgcf.recommend import Explanation
 
 
 def draw(answer: Mapping[str, Any]) -> None:
@@ -56,3 +59,13 @@ def _draw_ranked(rows: Sequence[Mapping[str, Any]], title: str, notes: Sequence[
     out.print(table)
     for note in notes:
         notify(f"note: {note}")
+
+
+def draw_explanation(explanation: Explanation, top: int, chart: Path | None) -> None:
+    """Print an explanation with its ``top`` largest parts of each kind."""
+    out.print(explanation.text(), soft_wrap=True)
+    out.print(explanation.top(top).table())
+    layers = ", ".join(f"{number}: {value:.4f}" for number, value in enumerate(explanation.by_layer))
+    out.print(f"by layer: {layers}; unexplained: {explanation.residual:.1e}", soft_wrap=True)
+    if chart is not None:
+        out.print(f"chart written to {chart}", soft_wrap=True)

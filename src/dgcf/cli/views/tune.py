@@ -30,7 +30,4 @@ def draw(tuned: Tuned) -> None:
     if tuned.importance:
         shares = ", ".join(f"{name} {share:.2f}" for name, share in tuned.importance.items())
         out.print(f"importance: {shares}", soft_wrap=True)
-    out.print(
-        f"train: dgcf train {quote(tuned.search.source)} --config {quote(answer['config'])}",
-        soft_wrap=True,
-    )
+    out.print(f"train: dgcf train {quote(tuned.search.source)} --config {quote(answer['config'])}", soft_wrap=True)
