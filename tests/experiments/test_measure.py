@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import mean, stdev
 
 import pytest
@@ -26,7 +26,7 @@ def test_single_seed_has_no_deviation_unless_the_model_does_not_depend_on_it() -
     assert MeanStd.of([0.25]) == MeanStd(0.25, None)
     assert MeanStd.of([0.25], seeded=False) == MeanStd(0.25, 0.0)
     assert (str(MeanStd(0.25, None)), str(MeanStd(0.25, 0.125))) == ("0.2500", "0.2500 ± 0.1250")
-    assert MeanStd(0.25, None).to_dict() == {"mean": 0.25, "std": None}
+    assert asdict(MeanStd(0.25, None)) == {"mean": 0.25, "std": None}
 
 
 def test_wrong_mask_and_missing_test_split_are_refused_before_training() -> None:

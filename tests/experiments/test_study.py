@@ -19,7 +19,7 @@ from dgcf.data import load
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ArtifactError, ConfigError, DgcfError
 from dgcf.experiments.search import search_for
-from dgcf.experiments.study import TrialSummary
+from dgcf.experiments.study.trials import TrialSummary
 from dgcf.experiments.tune import Tuned, tune
 from dgcf.random import uniform
 from tests.experiments.killable_study import small_search

@@ -26,7 +26,7 @@ from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.progress import Progress
 from dgcf.experiments.search import search_for
-from dgcf.experiments.study import TrialSummary
+from dgcf.experiments.study.trials import TrialSummary
 from dgcf.experiments.tune import Tuned, tune
 from dgcf.random import permutation, uniform
 from dgcf.train import EpochReport, resolve, train

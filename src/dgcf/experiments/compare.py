@@ -6,7 +6,7 @@ reused, an unfinished one is resumed, and every other folder is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count
@@ -20,9 +20,9 @@ from dgcf.data.paths import absolute_source
 from dgcf.errors import ConfigError, DgcfError, StoppedError, did_you_mean
 from dgcf.evaluate.metrics import METRICS, parse_metric
 from dgcf.evaluate.validation import validator
-from dgcf.experiments.jobs import discard_unstarted, open_run, train_seeds
+from dgcf.experiments.jobs import discard_unstarted, numbered, open_run, train_seeds
 from dgcf.experiments.measure import RunEvaluator
-from dgcf.experiments.progress import Bar, no_bar
+from dgcf.experiments.progress import Bar
 from dgcf.experiments.results import CompareResult, model_result, with_comparisons
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.recommend.loading import save_recommender
@@ -49,7 +49,7 @@ class Options:
     read: Callable[[str], Dataset] = load
     observe: Callable[[], AbstractContextManager[Observer]] = lambda: nullcontext(Observer())
     notify: Notify = lambda text: None
-    bar: Bar = no_bar
+    bar: Bar = lambda what, total: nullcontext(lambda done, total: None)
 
     def reference_index(self, labels: Sequence[str]) -> int:
         if self.reference is None:
@@ -181,7 +181,8 @@ def plan_models(request: Request, dataset: Dataset) -> list[Plan]:
     for name in request.models:
         if list(request.models).count(name) > 1:
             raise ConfigError(f"model {name} is named twice; name each model once.")
-    keys = {name: _keys(name) for name in request.models}
+    entries = {name: entry(name) for name in request.models}
+    keys = {name: [*about.keys, *([] if about.solved else TRAIN_KEYS)] for name, about in entries.items()}
     shared, own = _split_settings(parse_settings(request.settings), keys)
     files = _read_configs(request.configs, request.models)
     plans = []
@@ -198,12 +199,6 @@ def plan_models(request: Request, dataset: Dataset) -> list[Plan]:
         seeds = request.seeds if recipe.entry.seeded else request.seeds[:1]
         plans.append(Plan(recipe, tuple(seeds)))
     return plans
-
-
-def _keys(model: str) -> list[str]:
-    """Return the names of a model's settings, and of the training loop's unless the model is solved."""
-    about = entry(model)
-    return [*about.keys, *([] if about.solved else TRAIN_KEYS)]
 
 
 def _split_settings(
@@ -268,7 +263,9 @@ def train_models(
             ]
             for run in group:
                 if run.finished:
-                    _reuse(run, options.notify)
+                    options.notify(f"{run.path} is finished; it is reused.")
+                    if not recipe.entry.solved and not (run.path / CURVES).exists():
+                        plot_run(run)  # the process was killed between the last state and its figure
             if unfinished := [run for run in group if not run.finished]:
                 _train(unfinished, dataset, recipe, options)
             runs[-1] += group
@@ -277,7 +274,7 @@ def train_models(
 
 def run_path(folder: Path, dataset: Dataset, recipe: Recipe, seed: int, notify: Notify) -> Path:
     """Return the folder of the run of this recipe and seed, or the first free name: ``dgcf-seed0``, ``-2``, …"""
-    for path in _candidates(folder / f"{recipe.name}-seed{seed}"):
+    for path in numbered(folder / f"{recipe.name}-seed{seed}"):
         if (path / "run.json").exists():
             changes = Run.open(path).changes(dataset, recipe, seed)
             if not changes:
@@ -287,18 +284,6 @@ def run_path(folder: Path, dataset: Dataset, recipe: Recipe, seed: int, notify: 
         elif not path.exists() or (path.is_dir() and not any(path.iterdir())):
             return path
     raise AssertionError("the names have no end")
-
-
-def _candidates(base: Path) -> Iterator[Path]:
-    yield base
-    for number in count(2):
-        yield base.with_name(f"{base.name}-{number}")
-
-
-def _reuse(run: Run, notify: Notify) -> None:
-    notify(f"{run.path} is finished; it is reused.")
-    if not run.recipe.entry.solved and not (run.path / CURVES).exists():
-        plot_run(run)  # the process was killed between the last state and its figure
 
 
 def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Options) -> None:

@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
@@ -91,6 +92,13 @@ def open_run(path: Path, dataset: Dataset, recipe: Recipe, *, seed: int, device:
     return Run.create(path, dataset, recipe, seed=seed, device=device, source=source)
 
 
+def numbered(path: Path) -> Iterator[Path]:
+    """Yield the path, then the same with ``-2``, ``-3``, … after its name, without end."""
+    yield path
+    for number in count(2):
+        yield path.with_name(f"{path.name}-{number}")
+
+
 @contextlib.contextmanager
 def discard_unstarted(runs: Sequence[Run], on: type[BaseException] = BaseException) -> Iterator[None]:
     """Delete the folders of runs that have no checkpoint if the block raises ``on``; they would block a new attempt."""
@@ -116,18 +124,18 @@ def append_line(file: IO[bytes], end: int, line: bytes) -> None:
 
 @contextlib.contextmanager
 def worker_processes(
-    count: int, target: Callable[..., None], args: Sequence[object], progress: Progress
+    jobs: int, target: Callable[..., None], args: Sequence[object], progress: Progress
 ) -> Iterator[None]:
-    """Call ``target(*args, progress)`` in ``count - 1`` further processes during the block; all share the CPU threads.
+    """Call ``target(*args, progress)`` in ``jobs - 1`` further processes during the block; all share the CPU threads.
 
     On an exception the workers are interrupted as by Ctrl-C. They stop by themselves if this process is killed.
     """
-    if count < 1:
-        raise ConfigError(f"jobs is {count}, expected a whole number from 1 on.")
+    if jobs < 1:
+        raise ConfigError(f"jobs is {jobs}, expected a whole number from 1 on.")
     threads = torch.get_num_threads()
-    share = max(1, threads // count)
+    share = max(1, threads // jobs)
     spawn = multiprocessing.get_context("spawn")
-    workers = [spawn.Process(target=_run_worker, args=(target, args, share)) for _ in range(count - 1)]
+    workers = [spawn.Process(target=_run_worker, args=(target, args, share)) for _ in range(jobs - 1)]
     for worker in workers:
         worker.start()
     torch.set_num_threads(share)
@@ -142,7 +150,7 @@ def worker_processes(
         for worker in workers:
             worker.join()
     if failed := sum(worker.exitcode != 0 for worker in workers):
-        progress.note(f"{failed} of {count} processes ended before the others, which ran the rest.")
+        progress.note(f"{failed} of {jobs} processes ended before the others, which ran the rest.")
 
 
 def _run_worker(target: Callable[..., None], args: Sequence[object], threads: int) -> None:

@@ -31,9 +31,6 @@ class MeanStd:
     def __str__(self) -> str:
         return f"{self.mean:.4f}" + ("" if self.std is None else f" ± {self.std:.4f}")
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"mean": self.mean, "std": self.std}
-
 
 @dataclass(frozen=True)
 class RunEvaluator:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
 
 from dgcf.train import EpochReport
 
@@ -13,16 +11,8 @@ Update = Callable[[float, float | None], None]
 """Receives how much is done, and the total if it is known."""
 
 
-class Bar(Protocol):
-    """Open a progress bar: ``with bar("evaluating", total) as update: update(done, total)``."""
-
-    def __call__(self, what: str, total: float | None = None, /) -> AbstractContextManager[Update]: ...
-
-
-@contextlib.contextmanager
-def no_bar(what: str, total: float | None = None) -> Iterator[Update]:
-    """Show nothing."""
-    yield lambda done, total: None
+Bar = Callable[[str, float | None], AbstractContextManager[Update]]
+"""Opens a progress bar: ``with bar("evaluating", total) as update: update(done, total)``."""
 
 
 class Progress:

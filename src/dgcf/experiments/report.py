@@ -31,6 +31,11 @@ class TableCell:
     best: bool = False
     marked: bool = False
 
+    def format(self, escape: Callable[[str], str], bold: str, mark: str) -> str:
+        """Return the escaped text, in the template ``bold`` if it is the best, with ``mark`` after it if marked."""
+        text = escape(self.text)
+        return (bold.format(text) if self.best else text) + (mark if self.marked else "")
+
 
 Row = Sequence[TableCell | str]
 
@@ -66,10 +71,6 @@ def megabytes(model: ModelResult) -> str:
     return "–" if model.peak_mb is None else f"{model.peak_mb:,.0f}"
 
 
-def _n_seeds(model: ModelResult) -> str:
-    return str(len(model.seeds)) if model.seeded else "any"
-
-
 def models_table(result: CompareResult) -> Table:
     """Return a row for each model: its means over the seeds, and the time and memory of a run."""
     rows: list[Row] = []
@@ -78,7 +79,8 @@ def models_table(result: CompareResult) -> Table:
             TableCell(str(model.test[name]), model.test[name].mean == result.best(name), model.differs(name))
             for name in result.metrics
         ]
-        rows.append((model.label, _n_seeds(model), *values, f"{model.seconds:,.1f}", megabytes(model)))
+        seeds = str(len(model.seeds)) if model.seeded else "any"
+        rows.append((model.label, seeds, *values, f"{model.seconds:,.1f}", megabytes(model)))
     return Table.of(("model", "seeds", *result.metrics, "seconds", "peak MB"), rows, names=1)
 
 
@@ -138,15 +140,9 @@ def markdown(result: CompareResult) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    def line(words: tuple[str, ...]) -> str:
-        return f"| {' | '.join(words)} |"
-
-    def format_cell(cell: TableCell) -> str:
-        text = markdown_text(cell.text)
-        return (f"**{text}**" if cell.best else text) + (r"\*" if cell.marked else "")
-
-    rule = tuple("---" if column < table.names else "---:" for column in range(len(table.header)))
-    return "\n".join([line(table.header), line(rule), *(line(tuple(map(format_cell, row))) for row in table.rows)])
+    rule = ["---" if column < table.names else "---:" for column in range(len(table.header))]
+    rows = [[cell.format(markdown_text, "**{}**", r"\*") for cell in row] for row in table.rows]
+    return "\n".join(f"| {' | '.join(words)} |" for words in (table.header, rule, *rows))
 
 
 def markdown_text(text: str) -> str:
@@ -156,8 +152,8 @@ def markdown_text(text: str) -> str:
 
 def latex(result: CompareResult) -> str:
     """Return a table for ``booktabs``: the models, the tests below them, the notes as caption."""
-    parts = [r"% Needs \usepackage{booktabs}.", r"\begin{table}", r"\centering", r"\small"]
-    parts.append(latex_table(models_table(result)))
+    opening = [r"% Needs \usepackage{booktabs}.", r"\begin{table}", r"\centering", r"\small"]
+    parts = [*opening, latex_table(models_table(result))]
     if result.n_comparisons:
         parts += [r"\par\medskip", latex_table(comparisons_table(result))]
     parts.append(rf"\caption{{{' '.join(map(latex_text, notes(result)))}}}")
@@ -166,51 +162,20 @@ def latex(result: CompareResult) -> str:
 
 def latex_table(table: Table) -> str:
     """Return a ``tabular`` for ``booktabs``."""
-
-    def line(words: tuple[str, ...]) -> str:
-        return f"{' & '.join(words)} \\\\"
-
-    def format_cell(cell: TableCell) -> str:
-        text = latex_text(cell.text)
-        return (rf"\textbf{{{text}}}" if cell.best else text) + ("$^{*}$" if cell.marked else "")
-
     columns = "l" * table.names + "r" * (len(table.header) - table.names)
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            line(tuple(map(latex_text, table.header))),
-            r"\midrule",
-            *(line(tuple(map(format_cell, row))) for row in table.rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-    )
+    rows = [[cell.format(latex_text, r"\textbf{{{}}}", "$^{*}$") for cell in row] for row in table.rows]
+    header, *lines = (f"{' & '.join(words)} \\\\" for words in (map(latex_text, table.header), *rows))
+    opening = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", header, r"\midrule"]
+    return "\n".join([*opening, *lines, r"\bottomrule", r"\end{tabular}"])
 
 
-_LATEX = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "…": r"\ldots{}",
-    "–": "--",
-    "<": "$<$",
-    ">": "$>$",
-    "≤": r"$\leq$",
-    "∞": r"$\infty$",
-    "→": r"$\to$",
-    "×": r"$\times$",
-    "‖": r"$\Vert$",
-    "ᵢ": "$_i$",
-    "ᵤ": "$_u$",
-    "ε": r"$\varepsilon$",
-    "α": r"$\alpha$",
-    "ρ": r"$\rho$",
-    "π": r"$\pi$",
-}
+_LATEX = (
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "…": r"\ldots{}", "–": "--"}
+    | {"<": "$<$", ">": "$>$", "≤": r"$\leq$", "±": r"$\pm$", "−": "$-$", "×": r"$\times$", "→": r"$\to$"}
+    | {"∞": r"$\infty$", "‖": r"$\Vert$", "ᵢ": "$_i$", "ᵤ": "$_u$"}
+    | {"ε": r"$\varepsilon$", "α": r"$\alpha$", "ρ": r"$\rho$", "π": r"$\pi$"}
+)
 
 
 def latex_text(text: str) -> str:
@@ -255,17 +220,13 @@ def page(result: CompareResult) -> str:
 
 
 def _html_table(table: Table) -> str:
-    def row(tag: str, words: list[str]) -> str:
-        classes = [' class="name"' if column < table.names else "" for column in range(len(words))]
+    def row(tag: str, words: Iterable[str]) -> str:
+        classes = [' class="name"' if column < table.names else "" for column in range(len(table.header))]
         cells = (f"<{tag}{name}>{word}</{tag}>" for name, word in zip(classes, words, strict=True))
         return f"<tr>{''.join(cells)}</tr>"
 
-    def format_cell(cell: TableCell) -> str:
-        text = html.escape(cell.text)
-        return (f"<b>{text}</b>" if cell.best else text) + ("*" if cell.marked else "")
-
-    lines = [row("th", [html.escape(word) for word in table.header])]
-    lines += [row("td", list(map(format_cell, cells))) for cells in table.rows]
+    lines = [row("th", map(html.escape, table.header))]
+    lines += [row("td", (cell.format(html.escape, "<b>{}</b>", "*") for cell in cells)) for cells in table.rows]
     return "\n".join(['<div class="wide"><table>', *lines, "</table></div>"])
 
 

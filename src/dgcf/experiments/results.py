@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,8 @@ class ModelResult:
             "seeds": list(self.seeds),
             "seeded": self.seeded,
             "runs": list(self.runs),
-            "test": {name: value.to_dict() for name, value in self.test.items()},
-            "validation": {name: value.to_dict() for name, value in self.validation.items()},
+            "test": {name: asdict(value) for name, value in self.test.items()},
+            "validation": {name: asdict(value) for name, value in self.validation.items()},
             "seconds": self.seconds,
             "peak_mb": self.peak_mb,
             "epochs": list(self.epochs),

@@ -13,7 +13,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.space import Spaces, extremes, format_spaces, match_type, space_of
-from dgcf.experiments.study import Study
+from dgcf.experiments.study.folder import Study
 from dgcf.random import key_of
 from dgcf.train import Recipe, resolve
 from dgcf.train.run.folder import order_of
@@ -37,30 +37,27 @@ class Search:
         """Return the recipe with these values of the searched settings."""
         return _recipe(self.recipe.name, self.dataset, self.recipe.preset, {**self.fixed, **settings}, self.metric)
 
-    @property
-    def order(self) -> dict[str, str | None]:
-        """The order of the dataset's pairs, if any trial may depend on it."""
-        return order_of(self.dataset, used=self.recipe.train.recency > 0 or "recency" in self.spaces)
-
     def about(self) -> dict[str, Any]:
         """Return the description of the study, by which it is recognised when it is resumed."""
+        # The order of the pairs counts if any trial may depend on it.
+        order = order_of(self.dataset, used=self.recipe.train.recency > 0 or "recency" in self.spaces)
+        dataset = {"name": self.dataset.name, "source": self.source, "fingerprint": self.fingerprint, **order}
         return {
             "model": self.recipe.name,
             "preset": self.recipe.preset,
             "metric": self.metric,
             "seed": self.seed,
             "warm_up": self.recipe.train.min_epochs,
-            "dataset": {
-                "name": self.dataset.name,
-                "source": self.source,
-                "fingerprint": self.fingerprint,
-                **self.order,
-            },
+            "dataset": dataset,
             "space": format_spaces(self.spaces),
             "settings": self.recipe.settings(),
         }
 
     def open(self) -> Study:
+        try:
+            import optuna  # noqa: F401
+        except ImportError as problem:
+            raise ConfigError("tuning needs Optuna, which is not installed; pip install 'dgcf[tune]'.") from problem
         return Study(self.path, self.about(), self.spaces, self.recipe.settings())
 
 

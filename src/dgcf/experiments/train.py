@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -14,7 +14,7 @@ from dgcf.errors import ConfigError, StoppedError, did_you_mean
 from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.evaluate.metrics import parse_metric
 from dgcf.evaluate.validation import validator
-from dgcf.experiments.jobs import discard_unstarted
+from dgcf.experiments.jobs import discard_unstarted, numbered
 from dgcf.experiments.measure import MeanStd
 from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
@@ -130,12 +130,8 @@ def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | 
     """Return the summary of a finished run: its best epoch, measured on validation and test."""
     run = trained.run
     assert run is not None
-    test: dict[str, float] = {}
-    users = 0
     evaluator = _evaluator(dataset, trained.recipe, mask)
-    if evaluator is not None:
-        evaluation = evaluator.evaluate(trained.ranking)
-        test, users = dict(evaluation.means), evaluation.users_evaluated
+    evaluation = None if evaluator is None else evaluator.evaluate(trained.ranking)
     return {
         "model": trained.recipe.name,
         "dataset": dataset.name,
@@ -148,9 +144,9 @@ def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | 
         "seconds_per_epoch": run.seconds_per_epoch,
         "peak_mb": run.peak_mb,
         "validation": dict(validate(trained.ranking)) if validate else {},
-        "test": test,
+        "test": {} if evaluation is None else dict(evaluation.means),
         "mask": mask,
-        "users_evaluated": users,
+        "users_evaluated": 0 if evaluation is None else evaluation.users_evaluated,
         "run": str(run.path),
     }
 
@@ -160,8 +156,7 @@ def _run_folder(folder: Path | None, dataset: Dataset, recipe: Recipe, seed: int
     if folder is not None:
         return folder if n_seeds == 1 else folder / f"seed-{seed}"
     base = Path("runs") / f"{dataset.name.replace('/', '-')}-{recipe.name}-seed{seed}"
-    names = [base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 10_000))]
-    return next(name for name in names if not name.exists())
+    return next(path for path in numbered(base) if not path.exists())
 
 
 def combine(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -171,11 +166,10 @@ def combine(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return first
 
     def over_seeds(part: str) -> dict[str, dict[str, Any]]:
-        return {name: MeanStd.of([result[part][name] for result in summaries]).to_dict() for name in first[part]}
+        return {name: asdict(MeanStd.of([result[part][name] for result in summaries])) for name in first[part]}
 
-    shared = {key: first[key] for key in ("model", "dataset", "preset", "settings", "mask", "users_evaluated")}
     return {
-        **shared,
+        **{key: first[key] for key in ("model", "dataset", "preset", "settings", "mask", "users_evaluated")},
         "seeds": [result["seed"] for result in summaries],
         "seconds": sum(result["seconds"] for result in summaries),
         "validation": over_seeds("validation"),

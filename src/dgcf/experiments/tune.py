@@ -21,7 +21,8 @@ from dgcf.experiments.plots import draw_importance
 from dgcf.experiments.progress import Progress
 from dgcf.experiments.search import Search
 from dgcf.experiments.settings_file import write_best
-from dgcf.experiments.study import Claim, Study, TrialSummary, best_of
+from dgcf.experiments.study.folder import Claim, Study
+from dgcf.experiments.study.trials import TrialSummary, best_of
 from dgcf.train import EpochReport, Observer, Recipe, SeedJob, pick_device
 
 
@@ -85,9 +86,6 @@ class Tuned:
         }
 
 
-# -- the search -------------------------------------------------------------------------------------------------------
-
-
 def tune(
     search: Search,
     *,
@@ -105,26 +103,16 @@ def tune(
     """
     began = time.perf_counter()
     progress = progress or Progress()
-    limit = Limit(
-        trials if trials is not None or minutes is not None else 30,
-        None if minutes is None else time.time() + 60 * minutes,
-    )
+    until = None if minutes is None else time.time() + 60 * minutes
+    limit = Limit(30 if trials is None and minutes is None else trials, until)
     resources = Resources(str(pick_device(device)), save_every)
-    study = _open_study(search)
+    study = search.open()
     try:
         with worker_processes(jobs, _work, (search, limit, resources), progress):
             work(_Trials(study, search, limit, resources, progress))
         return _result(study, search, time.perf_counter() - began, progress)
     finally:
         progress.ended()
-
-
-def _open_study(search: Search) -> Study:
-    try:
-        import optuna  # noqa: F401
-    except ImportError as problem:
-        raise ConfigError("tuning needs Optuna, which is not installed; pip install 'dgcf[tune]'.") from problem
-    return search.open()
 
 
 def _work(search: Search, limit: Limit, resources: Resources, progress: Progress) -> None:
@@ -167,7 +155,7 @@ class _Trials:
         """Train a trial, from its checkpoint if it has one, and record its result in the study."""
         began, metric, device = time.perf_counter(), self.search.metric, self.resources.device
         try:
-            recipe = self.search.recipe_of(claim.settings)
+            recipe = self.search.recipe_of(claim.trial.settings)
             run = open_run(claim.folder / "run", self.search.dataset, recipe, seed=self.search.seed, device=device)
             run.autosave, run.pictured = self.resources.save_every, False
             if claim.is_worse:
@@ -198,7 +186,7 @@ class _Reporter(Observer):
         self.claim, self.metric, self.progress = claim, metric, progress
 
     def epoch_ended(self, report: EpochReport) -> None:
-        self.progress.epoch_ended(f"trial {self.claim.number}", report)
+        self.progress.epoch_ended(f"trial {self.claim.trial.number}", report)
         if self.metric in report.validation and self.claim.report(report.epoch, report.validation[self.metric]):
             raise _Pruned
 

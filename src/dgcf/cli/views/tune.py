@@ -7,7 +7,7 @@ from shlex import quote
 from rich.table import Table
 
 from dgcf.cli.terminal import out
-from dgcf.experiments.study import format_settings
+from dgcf.experiments.study.trials import format_settings
 from dgcf.experiments.tune import Tuned
 
 TOP = 5

@@ -43,16 +43,8 @@ class Claim:
     trial: Trial
 
     @property
-    def number(self) -> int:
-        return self.trial.number
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self.trial.settings)
-
-    @property
     def folder(self) -> Path:
-        return self.study.folder_of(self.number)
+        return self.study.folder_of(self.trial.number)
 
     def report(self, epoch: int, value: float) -> bool:
         """Record the metric at an epoch; return whether the trial is worse than the median and should be pruned.
@@ -61,7 +53,9 @@ class Claim:
         """
         with self.study.locked():
             if epoch not in self.trial.reported:
-                self.study.record({"event": "reported", "trial": self.number, "epoch": epoch, "value": float(value)})
+                self.study.record(
+                    {"event": "reported", "trial": self.trial.number, "epoch": epoch, "value": float(value)}
+                )
             return self.study.sampler.is_worse(self.trial.key)
 
     @property
@@ -84,7 +78,7 @@ class Claim:
 
     def _end(self, state: Ending, seconds: float, **fields: Any) -> None:
         last = self.trial.last_epoch
-        event = {"event": "ended", "trial": self.number, "state": state, "value": None, "epoch": last}
+        event = {"event": "ended", "trial": self.trial.number, "state": state, "value": None, "epoch": last}
         event |= {"epochs": last or 0, "seconds": seconds, "reason": None, **fields}
         with self.study.locked():
             self.study.record(event)
