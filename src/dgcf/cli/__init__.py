@@ -6,6 +6,7 @@ import os
 from importlib import import_module
 
 import typer
+from typer import Option
 
 # In the order of `dgcf --help`. Each is a module with a function `command`.
 VERBS = (
@@ -44,7 +45,7 @@ def _version(requested: bool) -> None:
 
 
 def _root(
-    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
+    version: bool = Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
 ) -> None:
     """Train, evaluate and explain recommenders for implicit feedback: DGCF, a graph model without oscillation, and
     its baselines."""

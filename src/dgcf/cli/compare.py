@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from dgcf.cli.inputs import MAX_SEEDS, CutOffs, Device, Mask, Preset, RunData, cut_offs, read_dataset
+from dgcf.cli.inputs import MAX_SEEDS, CutOffs, Device, Mask, Preset, RunData, cut_offs, out_option, set_option
 from dgcf.cli.terminal import AsJson, emit, notify, progress
 from dgcf.errors import ConfigError
 
@@ -15,44 +15,36 @@ from dgcf.errors import ConfigError
 def command(
     what: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="DATA | RUN RUN…", help="A dataset, with --models; or two or more run folders.", show_default=False
         ),
     ],
     models: Annotated[
-        str | None, typer.Option(help="Model names (`dgcf models`), separated by commas.", show_default=False)
+        str | None, Option(help="Model names (`dgcf models`), separated by commas.", show_default=False)
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=MAX_SEEDS, help="Number of runs of each model.", show_default="1")
+        int | None, Option(min=1, max=MAX_SEEDS, help="Number of runs of each model.", show_default="1")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="First random seed.", show_default="0")] = None,
+    seed: Annotated[int | None, Option(help="First random seed.", show_default="0")] = None,
     reference: Annotated[
-        str | None, typer.Option(help="Model or run that the others are tested against.", show_default="the first")
+        str | None, Option(help="Model or run that the others are tested against.", show_default="the first")
     ] = None,
     preset: Preset = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override a setting of all models, or MODEL.KEY=VALUE of one; repeatable.",
-        ),
+        list[str] | None, set_option("Override a setting of all models, or MODEL.KEY=VALUE of one; repeatable.")
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODEL=FILE", help="TOML file of settings for a model, as of `dgcf tune`; repeatable."),
+        Option(metavar="MODEL=FILE", help="TOML file of settings for a model, as of `dgcf tune`; repeatable."),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder of the runs, old and new.", show_default="runs/compare-DATASET"),
-    ] = None,
+    folder: Annotated[Path | None, out_option("Folder of the runs, old and new.", "runs/compare-DATASET")] = None,
     mask: Mask = "train",
     k: CutOffs = "20",
-    metrics: Annotated[str, typer.Option("--metric", help="Metrics separated by commas, or `all`.")] = "recall,ndcg",
-    plot: Annotated[Path | None, typer.Option(help="Write a bar chart (.png or .svg).")] = None,
-    latex: Annotated[Path | None, typer.Option(help="Write a LaTeX table (.tex, booktabs).")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write Markdown tables (.md).")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a self-contained page (.html).")] = None,
+    metrics: Annotated[str, Option("--metric", help="Metrics separated by commas, or `all`.")] = "recall,ndcg",
+    plot: Annotated[Path | None, Option(help="Write a bar chart (.png or .svg).")] = None,
+    latex: Annotated[Path | None, Option(help="Write a LaTeX table (.tex, booktabs).")] = None,
+    markdown: Annotated[Path | None, Option(help="Write Markdown tables (.md).")] = None,
+    html: Annotated[Path | None, Option(help="Write a self-contained page (.html).")] = None,
     data: RunData = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -75,7 +67,7 @@ def command(
     report.refuse_targets(targets)
     ks = cut_offs(k)
     names = compare.metric_names(metrics, ks)
-    options = compare.Options(names, ks, mask, reference, device, read_dataset, training_progress, notify, progress)
+    options = compare.Options(names, ks, mask, reference, device, training_progress, notify, progress)
     training = {"--seeds": seeds, "--seed": seed, "--preset": preset, "--set": settings, "--config": config}
     if models is None:
         _refuse_given({**training, "--out": folder}, "is for training with --models; leave it out")

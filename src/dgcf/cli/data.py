@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from dgcf.cli.inputs import Data, Overwrite, read_dataset
+from dgcf.cli.inputs import Data, Overwrite, out_option, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.cli.views import data as view
 from dgcf.data import catalog, load
@@ -38,7 +39,7 @@ ORDER_HELP = (
 
 
 def _option(panel: str, text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False)
+    return Option(*names, help=text, rich_help_panel=panel, show_default=False)
 
 
 def _read_options(
@@ -86,8 +87,7 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 @app.command("fetch")
 def fetch_dataset(
-    name: Annotated[str, typer.Argument(help="A known name (`dgcf data list`).", show_default=False)],
-    as_json: AsJson = False,
+    name: Annotated[str, Argument(help="A known name (`dgcf data list`).", show_default=False)], as_json: AsJson = False
 ) -> None:
     """Download a known dataset into the cache and verify its SHA-256; local files are only verified.
 
@@ -121,7 +121,7 @@ def show_statistics(data: Data, read: ReadOptions, as_json: AsJson = False) -> N
 def prepare_dataset(
     data: Data,
     read: ReadOptions,
-    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.", show_default=False)],
+    folder: Annotated[Path, out_option("Folder to write.")],
     validation: Annotated[
         str | None, _option(SPLITTING, "An existing validation file; DATA is then the training file.")
     ] = None,
@@ -198,10 +198,9 @@ def _numbers(text: str, option: str, example: str) -> tuple[float, ...]:
 def convert_dataset(
     data: Data,
     read: ReadOptions,
-    target: Annotated[Path, typer.Option("--out", "-o", help="File or folder to write.", show_default=False)],
+    target: Annotated[Path, out_option("File or folder to write.")],
     to: Annotated[
-        str | None,
-        typer.Option(help=f"{', '.join(CONVERSIONS)}; by default from the name of --out.", show_default=False),
+        str | None, Option(help=f"{', '.join(CONVERSIONS)}; by default from the name of --out.", show_default=False)
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from dgcf.cli.inputs import CutOffs, Device, Mask, RunData, RunFolder, cut_offs, read_dataset
 from dgcf.cli.terminal import AsJson, emit, progress
@@ -14,9 +14,9 @@ def command(
     run: RunFolder,
     mask: Mask = "train",
     k: CutOffs = "20",
-    split: Annotated[str, typer.Option(help="Split to measure on: validation or test.")] = "test",
-    groups: Annotated[int, typer.Option(min=0, help="Also measure this many groups of users, by activity.")] = 0,
-    gates: Annotated[bool, typer.Option("--gates", help="Also correlate the gates with the node degrees.")] = False,
+    split: Annotated[str, Option(help="Split to measure on: validation or test.")] = "test",
+    groups: Annotated[int, Option(min=0, help="Also measure this many groups of users, by activity.")] = 0,
+    gates: Annotated[bool, Option("--gates", help="Also correlate the gates with the node degrees.")] = False,
     data: RunData = None,
     device: Device = "auto",
     as_json: AsJson = False,

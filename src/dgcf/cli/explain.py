@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from dgcf.cli.inputs import RunData, RunOrArtifact, User, UserItems, load_recommender
+from dgcf.cli.inputs import RunData, RunOrArtifact, User, UserItems, load_recommender, out_option
 from dgcf.cli.terminal import AsJson, emit
 from dgcf.cli.views.recommend import draw_explanation
 from dgcf.errors import ConfigError
@@ -18,15 +18,12 @@ SHOWN_PARTS = 5
 
 def command(
     run: RunOrArtifact,
-    item: Annotated[str, typer.Option(help="Item to explain, by id or title.", show_default=False)],
+    item: Annotated[str, Option(help="Item to explain, by id or title.", show_default=False)],
     user: User = None,
     items: UserItems = None,
-    top: Annotated[int, typer.Option(help="Parts of each kind to give, largest first; 0 gives all.")] = 0,
-    plot: Annotated[bool, typer.Option("--plot", help="Also write a bar chart of the parts to --out.")] = False,
-    target: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Bar chart: .png, .svg or .pdf; implies --plot.", show_default="why.png"),
-    ] = None,
+    top: Annotated[int, Option(help="Parts of each kind to give, largest first; 0 gives all.")] = 0,
+    plot: Annotated[bool, Option("--plot", help="Also write a bar chart of the parts to --out.")] = False,
+    target: Annotated[Path | None, out_option("Bar chart: .png, .svg or .pdf; implies --plot.", "why.png")] = None,
     data: RunData = None,
     as_json: AsJson = False,
 ) -> None:

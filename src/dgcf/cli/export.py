@@ -5,24 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from dgcf.cli.inputs import Overwrite, RunData, RunOrArtifact, load_recommender
+from dgcf.cli.inputs import Overwrite, RunData, RunOrArtifact, load_recommender, out_option
 from dgcf.cli.terminal import AsJson, emit, out, progress
 
 
 def command(
     run: RunOrArtifact,
-    target: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File or folder to write.", show_default="named after RUN")
-    ] = None,
+    target: Annotated[Path | None, out_option("File or folder to write.", "named after RUN")] = None,
     to: Annotated[
-        str | None,
-        typer.Option(help="npy, parquet, faiss or dgcf; by default from the name of --out.", show_default=False),
+        str | None, Option(help="npy, parquet, faiss or dgcf; by default from the name of --out.", show_default=False)
     ] = None,
     sign: Annotated[
-        Path | None,
-        typer.Option(help="Ed25519 private key (PEM) to sign the recommender file with.", show_default=False),
+        Path | None, Option(help="Ed25519 private key (PEM) to sign the recommender file with.", show_default=False)
     ] = None,
     data: RunData = None,
     overwrite: Overwrite = False,

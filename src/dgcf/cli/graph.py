@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from dgcf.cli.inputs import Data, read_dataset
 from dgcf.cli.terminal import AsJson, emit, notify, progress, warn
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dgcf.graph.spec import Epsilon
 
 EPSILON_HELP = "Threshold of the cross-hop filter, 0 to 1; `auto` keeps about as many cross-hop as direct edges."
-EpsilonOption = Annotated[str, typer.Option("--epsilon", metavar="E|auto", help=EPSILON_HELP)]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also write a plot.")]
+EpsilonOption = Annotated[str, Option("--epsilon", metavar="E|auto", help=EPSILON_HELP)]
+Plot = Annotated[Path | None, Option("--plot", metavar="FILE.png", help="Also write a plot.")]
 
 
 def epsilon_of(text: str) -> Epsilon:
@@ -33,7 +33,7 @@ def command(
     data: Data,
     epsilon: EpsilonOption = "auto",
     histogram: Annotated[
-        bool, typer.Option("--histogram/--no-histogram", help="Also count all values of Lc, in a second pass.")
+        bool, Option("--histogram/--no-histogram", help="Also count all values of Lc, in a second pass.")
     ] = True,
     plot: Plot = None,
     as_json: AsJson = False,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from dgcf.cli.terminal import notify, progress
 from dgcf.data import Dataset, load
@@ -22,26 +22,35 @@ PRESETS = "paper, official-code or plain"
 PRESET_HELP = f"Settings to start from: {PRESETS}."
 MAX_SEEDS = 10_000
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder of `dgcf train`.", show_default=False)]
+Data = Annotated[str, Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
+RunFolder = Annotated[Path, Argument(metavar="RUN", help="A run folder of `dgcf train`.", show_default=False)]
 RunOrArtifact = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="A run folder of `dgcf train`, or a saved recommender.", show_default=False),
+    Path, Argument(metavar="RUN", help="A run folder of `dgcf train`, or a saved recommender.", show_default=False)
 ]
-RunData = Annotated[str | None, typer.Option("--data", help="Dataset of the run, if its recorded source has moved.")]
+RunData = Annotated[str | None, Option("--data", help="Dataset of the run, if its recorded source has moved.")]
 UserItems = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--items", help="Items of a new user, or new items of --user, by id or title; repeatable.", show_default=False
     ),
 ]
-Preset = Annotated[str | None, typer.Option(help=PRESET_HELP, show_default="paper")]
-User = Annotated[str | None, typer.Option(help="A user's id.", show_default=False)]
-Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
-Mask = Annotated[str, typer.Option(help="Items to exclude from the ranking: train, or train+validation.")]
-CutOffs = Annotated[str, typer.Option("--k", help="Cut-offs, separated by commas.")]
-K = Annotated[int, typer.Option("-k", "--k", help="Number of results; all if there are fewer.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing file or folder.")]
+Preset = Annotated[str | None, Option(help=PRESET_HELP, show_default="paper")]
+User = Annotated[str | None, Option(help="A user's id.", show_default=False)]
+Device = Annotated[str, Option(help="Device: auto, cpu or cuda.")]
+Mask = Annotated[str, Option(help="Items to exclude from the ranking: train, or train+validation.")]
+CutOffs = Annotated[str, Option("--k", help="Cut-offs, separated by commas.")]
+K = Annotated[int, Option("-k", "--k", help="Number of results; all if there are fewer.")]
+Overwrite = Annotated[bool, Option("--overwrite", help="Overwrite an existing file or folder.")]
+
+
+def set_option(text: str) -> Any:
+    """Return the option ``--set`` with this help text."""
+    return Option("--set", metavar="KEY=VALUE", help=text)
+
+
+def out_option(text: str, default: str | bool = False) -> Any:
+    """Return the option ``--out`` with this help text, and the default that the help shows."""
+    return Option("--out", "-o", help=text, show_default=default)
 
 
 def cut_offs(text: str) -> list[int]:

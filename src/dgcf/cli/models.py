@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from dgcf.cli.terminal import AsJson, emit
 
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Show this model with all its settings.", show_default=False)
+        str | None, Argument(metavar="NAME", help="Show this model with all its settings.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from dgcf.cli.graph import EpsilonOption, Plot, epsilon_of
 from dgcf.cli.inputs import Data, read_dataset
@@ -14,7 +14,7 @@ from dgcf.cli.terminal import AsJson, emit, notify, progress
 def command(
     data: Data,
     epsilon: EpsilonOption = "auto",
-    steps: Annotated[int, typer.Option(min=2, max=100_000, help="Number of steps to record and plot.")] = 40,
+    steps: Annotated[int, Option(min=2, max=100_000, help="Number of steps to record and plot.")] = 40,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from dgcf.cli.inputs import K, Overwrite, RunData, RunOrArtifact, User, UserItems, load_recommender
 from dgcf.cli.terminal import AsJson, emit, progress
@@ -17,15 +17,15 @@ def command(
     run: RunOrArtifact,
     user: User = None,
     items: UserItems = None,
-    all_users: Annotated[bool, typer.Option("--all", help="Recommend to all users; requires --out.")] = False,
+    all_users: Annotated[bool, Option("--all", help="Recommend to all users; requires --out.")] = False,
     k: K = 10,
     target: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write with --all: .parquet, .csv or .jsonl.")
+        Path | None, Option("--out", "-o", help="File to write with --all: .parquet, .csv or .jsonl.")
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Restrict to this item; repeatable.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="Never recommend this item; repeatable.")] = None,
-    seen: Annotated[bool, typer.Option("--seen", help="Also recommend items that the user has.")] = False,
-    why: Annotated[bool, typer.Option("--why", help="Explain each recommendation.")] = False,
+    only: Annotated[list[str] | None, Option(help="Restrict to this item; repeatable.")] = None,
+    exclude: Annotated[list[str] | None, Option(help="Never recommend this item; repeatable.")] = None,
+    seen: Annotated[bool, Option("--seen", help="Also recommend items that the user has.")] = False,
+    why: Annotated[bool, Option("--why", help="Explain each recommendation.")] = False,
     data: RunData = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from dgcf.cli.inputs import Device
 from dgcf.cli.terminal import AsJson, emit, notify
@@ -19,25 +20,25 @@ if TYPE_CHECKING:
 
 
 def command(
-    experiment: Annotated[str, typer.Argument(metavar="ID", help=f"{', '.join(IDS)}, or all.", show_default=False)],
+    experiment: Annotated[str, Argument(metavar="ID", help=f"{', '.join(IDS)}, or all.", show_default=False)],
     render: Annotated[
-        bool, typer.Option("--render", help="Train nothing; write tables and figures of the recorded results.")
+        bool, Option("--render", help="Train nothing; write tables and figures of the recorded results.")
     ] = False,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds to run.", show_default="all")] = None,
+    seeds: Annotated[int | None, Option(min=1, help="Number of seeds to run.", show_default="all")] = None,
     only: Annotated[
         str | None,
-        typer.Option(metavar="CELL", help="Run cells whose key contains this (`*` matches anything, `^` its start)."),
+        Option(metavar="CELL", help="Run cells whose key contains this (`*` matches anything, `^` its start)."),
     ] = None,
     device: Device = "auto",
     data_home: Annotated[
-        Path | None, typer.Option(help="Folder of the public datasets.", show_default="$DGCF_DATA_HOME")
+        Path | None, Option(help="Folder of the public datasets.", show_default="$DGCF_DATA_HOME")
     ] = None,
     prepare: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Only write the required datasets there, for a machine without them."),
+        Option(metavar="FOLDER", help="Only write the required datasets there, for a machine without them."),
     ] = None,
     project: Annotated[
-        Path, typer.Option(help="Folder of `recipes`, `results` and `docs`.", show_default="this folder")
+        Path, Option(help="Folder of `recipes`, `results` and `docs`.", show_default="this folder")
     ] = Path(),
     as_json: AsJson = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from dgcf.cli.inputs import K, RunData, RunOrArtifact, load_recommender
 from dgcf.cli.terminal import AsJson, emit
@@ -14,8 +14,8 @@ from dgcf.errors import ConfigError
 
 def command(
     run: RunOrArtifact,
-    item: Annotated[str | None, typer.Option(help="An item, by id or title.", show_default=False)] = None,
-    user: Annotated[str | None, typer.Option(help="A user, by id.", show_default=False)] = None,
+    item: Annotated[str | None, Option(help="An item, by id or title.", show_default=False)] = None,
+    user: Annotated[str | None, Option(help="A user, by id.", show_default=False)] = None,
     k: K = 10,
     data: RunData = None,
     as_json: AsJson = False,

@@ -18,13 +18,14 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.text import Text
+from typer import Option
 from typer.core import TyperGroup
 
 from dgcf.cli.failures import INTERRUPTED, WRONG_USAGE, Failure, failure_of, stop_on_signals
 from dgcf.cli.streams import ResultNotWrittenError, secure_streams
 from dgcf.text import printable, printable_json, printable_line
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
+AsJson = Annotated[bool, Option("--json", help="Print the result as one JSON object on stdout.")]
 
 
 class PlainConsole(Console):
@@ -146,7 +147,7 @@ def run(app: typer.Typer) -> None:
     """Run the command line and exit; an error of the user is one sentence and a non-zero code, not a traceback."""
     secure_streams()
     stop_on_signals()
-    show_warnings()
+    warnings.showwarning = lambda message, *position, **options: warn(str(message))  # one line, without a position
     command = typer.main.get_command(app)
     try:
         code = command.main(standalone_mode=False)
@@ -155,11 +156,6 @@ def run(app: typer.Typer) -> None:
         code = report(problem, command, sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late Ctrl-C must not change the exit code
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def show_warnings() -> None:
-    """Print Python's warnings as one line, without the position in the code."""
-    warnings.showwarning = lambda message, *position, **options: warn(str(message))
 
 
 def report(problem: BaseException, command: Any, arguments: Sequence[str]) -> int:

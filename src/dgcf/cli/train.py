@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from dgcf.cli.inputs import MAX_SEEDS, MODELS, Device, Mask, Preset, read_dataset
+from dgcf.cli.inputs import MAX_SEEDS, MODELS, Device, Mask, Preset, out_option, read_dataset, set_option
 from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings, read_toml
 from dgcf.data import Dataset
@@ -19,36 +19,24 @@ from dgcf.errors import ConfigError
 
 def command(
     data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="A known name, a folder or a file; optional with --resume.")
+        str | None, Argument(metavar="DATA", help="A known name, a folder or a file; optional with --resume.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help=MODELS, show_default="dgcf")] = None,
+    model: Annotated[str | None, Option(help=MODELS, show_default="dgcf")] = None,
     preset: Preset = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override a setting of the preset (`dgcf models MODEL` lists them); repeatable.",
-        ),
+        list[str] | None, set_option("Override a setting of the preset (`dgcf models MODEL` lists them); repeatable.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file of settings, such as best.toml of `dgcf tune`; --set overrides it.")
+        Path | None, Option(help="TOML file of settings, such as best.toml of `dgcf tune`; --set overrides it.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, max=MAX_SEEDS, help="Number of runs, with consecutive seeds from --seed.")
-    ] = 1,
+    seed: Annotated[int | None, Option(help="Random seed.", show_default="0")] = None,
+    seeds: Annotated[int, Option(min=1, max=MAX_SEEDS, help="Number of runs, with consecutive seeds from --seed.")] = 1,
     device: Device = "auto",
     mask: Mask = "train",
-    folder: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Run folder; with --seeds, the parent of seed-N.", show_default="runs/…"),
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Resume this run folder.", show_default=False)] = None,
-    track: Annotated[
-        list[str] | None, typer.Option(help="Also log metrics to tensorboard or mlflow; repeatable.")
-    ] = None,
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 10.0,
+    folder: Annotated[Path | None, out_option("Run folder; with --seeds, the parent of seed-N.", "runs/…")] = None,
+    resume: Annotated[Path | None, Option(help="Resume this run folder.", show_default=False)] = None,
+    track: Annotated[list[str] | None, Option(help="Also log metrics to tensorboard or mlflow; repeatable.")] = None,
+    save_every: Annotated[float, Option(min=0, help="Seconds between checkpoints.")] = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """Train a model, keep the epoch that is best on the validation split, and measure it on the test split.

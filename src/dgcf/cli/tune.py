@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from dgcf.cli.inputs import MODELS, PRESET_HELP, Data, Device, read_dataset
+from dgcf.cli.inputs import MODELS, PRESET_HELP, Data, Device, out_option, read_dataset, set_option
 from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings
 from dgcf.data.paths import absolute_source
@@ -16,27 +16,23 @@ from dgcf.errors import StoppedError
 
 def command(
     data: Data,
-    model: Annotated[str, typer.Option(help=MODELS)] = "dgcf",
+    model: Annotated[str, Option(help=MODELS)] = "dgcf",
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Total number of finished trials of the study.", show_default="30")
+        int | None, Option(min=1, help="Total number of finished trials of the study.", show_default="30")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Start no trial after this many minutes.", show_default=False)
+        float | None, Option(min=0, help="Start no trial after this many minutes.", show_default=False)
     ] = None,
-    preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "paper",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fix a setting; repeatable.")
-    ] = None,
+    preset: Annotated[str, Option(help=PRESET_HELP)] = "paper",
+    settings: Annotated[list[str] | None, set_option("Fix a setting; repeatable.")] = None,
     search: Annotated[
         list[str] | None,
-        typer.Option(metavar="SPACE", help="Search space: key=low:high, key=low:high:log or key=a,b,c; repeatable."),
+        Option(metavar="SPACE", help="Search space: key=low:high, key=low:high:log or key=a,b,c; repeatable."),
     ] = None,
-    metric: Annotated[str | None, typer.Option(help="Validation metric to maximise.", show_default="recall@20")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the search and of every training.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Number of processes.")] = 1,
-    folder: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Study folder.", show_default="tune/DATASET-MODEL")
-    ] = None,
+    metric: Annotated[str | None, Option(help="Validation metric to maximise.", show_default="recall@20")] = None,
+    seed: Annotated[int, Option(help="Random seed of the search and of every training.")] = 0,
+    jobs: Annotated[int, Option(min=1, max=1024, help="Number of processes.")] = 1,
+    folder: Annotated[Path | None, out_option("Study folder.", "tune/DATASET-MODEL")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:

@@ -46,10 +46,13 @@ class Options:
     mask: str = "train"
     reference: str | None = None
     device: str = "auto"
-    read: Callable[[str], Dataset] = load
     observe: Callable[[], AbstractContextManager[Observer]] = lambda: nullcontext(Observer())
     notify: Notify = lambda text: None
     bar: Bar = lambda what, total: nullcontext(lambda done, total: None)
+
+    def read(self, source: str) -> Dataset:
+        with self.bar(f"reading {source}", None):
+            return load(source, notify=self.notify)
 
     def reference_index(self, labels: Sequence[str]) -> int:
         if self.reference is None:

@@ -27,9 +27,6 @@ def caption(result: CompareResult) -> str:
     )
 
 
-# -- files, by matplotlib ---------------------------------------------------------------------------------------------
-
-
 def refuse_without_matplotlib() -> None:
     try:
         import matplotlib.figure  # noqa: F401
@@ -74,9 +71,6 @@ def _draw_panel(axes: Any, result: CompareResult, metric: str) -> None:
     axes.set_title(metric, fontsize="medium")
 
 
-# -- SVG inside a page ------------------------------------------------------------------------------------------------
-
-
 def bars_svg(result: CompareResult) -> str:
     """Return the bars as a ``<figure>``; the page's style gives its colours, so that it follows light and dark."""
     parts, y = [], 0
@@ -114,9 +108,6 @@ def _longest(result: CompareResult, metric: str) -> float:
     """Return the right end of the axis: the highest interval or seed, or 1 if all are 0."""
     ends = [max(model.evaluation.intervals[metric][1], *model.test_by_seed[metric]) for model in result.models]
     return max(ends) or 1.0
-
-
-# -- tuning -----------------------------------------------------------------------------------------------------------
 
 
 def draw_importance(importance: Mapping[str, float], metric: str, target: Path) -> str | None:

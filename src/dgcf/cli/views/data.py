@@ -55,14 +55,8 @@ def draw_reading(dataset: Dataset) -> None:
 def draw_statistics(s: Statistics) -> None:
     """Print the counts as a table, then the warnings."""
     table = Table(title=s.name, show_header=False)
-    counts = [
-        ("users", s.users),
-        ("items", s.items),
-        ("train", s.train),
-        ("validation", s.validation),
-        ("test", s.test),
-    ]
-    for name, count in counts:
+    counts = {"users": s.users, "items": s.items, "train": s.train, "validation": s.validation, "test": s.test}
+    for name, count in counts.items():
         table.add_row(name, f"{count:,}")
     table.add_row("density", f"{s.density:.5f}")
     for name in ("users", "items"):
