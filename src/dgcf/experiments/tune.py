@@ -27,23 +27,21 @@ from dgcf.train import EpochReport, Observer, Recipe, SeedJob, pick_device
 
 
 @dataclass(frozen=True)
-class Limit:
-    """When to stop: after ``trials`` finished trials in all, or at ``until`` (Unix time), after which none begins."""
+class Resources:
+    """What a process may use; nothing of it changes the result of a trial.
 
-    trials: int | None = None
-    until: float | None = None
+    No trial begins after ``trials`` of the study are finished, or after ``until`` (Unix time). ``save_every`` is the
+    time in seconds between two saves.
+    """
+
+    trials: int | None
+    until: float | None
+    device: str
+    save_every: float
 
     @property
     def time_is_up(self) -> bool:
         return self.until is not None and time.time() >= self.until
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The device a process trains on and the seconds between two saves; neither changes the result of a trial."""
-
-    device: str
-    save_every: float
 
 
 @dataclass(frozen=True)
@@ -104,34 +102,33 @@ def tune(
     began = time.perf_counter()
     progress = progress or Progress()
     until = None if minutes is None else time.time() + 60 * minutes
-    limit = Limit(30 if trials is None and minutes is None else trials, until)
-    resources = Resources(str(pick_device(device)), save_every)
+    trials = 30 if trials is None and minutes is None else trials
+    resources = Resources(trials, until, str(pick_device(device)), save_every)
     study = search.open()
     try:
-        with worker_processes(jobs, _work, (search, limit, resources), progress):
-            work(_Trials(study, search, limit, resources, progress))
+        with worker_processes(jobs, _work, (search, resources), progress):
+            work(_Trials(study, search, resources, progress))
         return _result(study, search, time.perf_counter() - began, progress)
     finally:
         progress.ended()
 
 
-def _work(search: Search, limit: Limit, resources: Resources, progress: Progress) -> None:
+def _work(search: Search, resources: Resources, progress: Progress) -> None:
     """Run trials in a worker process."""
-    work(_Trials(search.open(), search, limit, resources, progress))
+    work(_Trials(search.open(), search, resources, progress))
 
 
 class _Trials:
     """The queue of a study's trials, and the reports of those that any process finished."""
 
-    def __init__(self, study: Study, search: Search, limit: Limit, resources: Resources, progress: Progress) -> None:
-        self.study, self.search, self.limit = study, search, limit
-        self.resources, self.progress = resources, progress
+    def __init__(self, study: Study, search: Search, resources: Resources, progress: Progress) -> None:
+        self.study, self.search, self.resources, self.progress = study, search, resources, progress
         self.validate = validator(search.dataset, search.metric)
         self.reported = {trial.trial for trial in study.summaries() if trial.finished}
-        progress.started(len(self.reported), limit.trials)
+        progress.started(len(self.reported), resources.trials)
 
     def claim(self) -> AbstractContextManager[Claim | None]:
-        return contextlib.nullcontext() if self.limit.time_is_up else self.study.claim(self.limit.trials)
+        return contextlib.nullcontext() if self.resources.time_is_up else self.study.claim(self.resources.trials)
 
     def run(self, job: Claim) -> None:
         self._train(job)
@@ -139,7 +136,7 @@ class _Trials:
 
     def waiting(self) -> bool:
         trials = self._report()
-        return not self.limit.time_is_up and any(not trial.finished for trial in trials)
+        return not self.resources.time_is_up and any(not trial.finished for trial in trials)
 
     def _report(self) -> list[TrialSummary]:
         trials = self.study.summaries()
