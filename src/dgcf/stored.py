@@ -17,7 +17,7 @@ import stat
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import (
     IO,
@@ -247,6 +247,8 @@ class _Checker:
             return self._plain(value, where, depth)
         if is_typeddict(kind):
             return self._fields(value, kind, where, depth)
+        if is_dataclass(kind) and isinstance(kind, type):
+            return kind(**self._fields(value, kind, where, depth))
         if origin is Annotated:
             inner, *limits = get_args(kind)
             return _within(self.check(value, inner, where, depth), limits, where)

@@ -86,7 +86,7 @@ def test_short_lists_and_repeated_items_are_noted(dgcf: Any, film_run: Path) -> 
         (["--user", "u00007", "-k", "0"], "k is 0"),
         ([], "no user was given; use --user ID"),
         (["--all"], "--all requires a file; name it with --out"),
-        (["--all", "--out", "x.xls"], "x.xls does not say a format"),
+        (["--all", "--out", "x.xls"], "x.xls has no known suffix"),
         (["--all", "--out", "x.csv", "--user", "u00007"], "leave out the options for one user"),
         (["--user", "u00007", "--out", "x.csv"], "--out requires --all"),
         (["--user", "u00007", "--exclude", "nothing like it"], "no item has the id or the title 'nothing like it'"),

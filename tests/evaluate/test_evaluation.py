@@ -114,12 +114,7 @@ def test_four_groups_unless_told_otherwise():
 def test_groups_of_given_bounds():
     told = evaluation([0.0, 0.2, 0.4, 1.0], [34, 35, 64, 600])
     groups = told.groups(bounds=(34, 64, 113))
-    assert [(g.at_least, g.at_most, g.users) for g in groups] == [
-        (0, 34, 1),
-        (35, 64, 2),
-        (65, 113, 0),
-        (114, 600, 1),
-    ]
+    assert [(g.at_least, g.at_most, g.users) for g in groups] == [(0, 34, 1), (35, 64, 2), (65, 113, 0), (114, 600, 1)]
     assert groups[1].means["recall@20"] == pytest.approx(0.3)
     assert groups[2].means == {}
     assert [g.users for g in told.groups(bounds=(1_000,))] == [4]

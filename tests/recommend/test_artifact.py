@@ -132,7 +132,7 @@ def test_hostile_names_are_refused(small: tuple[Snapshot, bytes], tmp_path: Path
     path.write_bytes(small[1])
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(name, b"boo")
-    with pytest.raises(ArtifactError, match="that no recommender has"):
+    with pytest.raises(ArtifactError, match="holds an unknown member"):
         artifact.load(path)
     assert not list(tmp_path.parent.glob("evil"))
 
@@ -141,7 +141,7 @@ def test_hostile_names_in_a_manifest_are_refused(small: tuple[Snapshot, bytes], 
     secret = tmp_path / "secret"
     secret.write_bytes(b"mine")
     folder = container.write(tmp_path / "kept", {"../secret": b"mine"})
-    with pytest.raises(ArtifactError, match=r"'\.\./secret' that no recommender has"):
+    with pytest.raises(ArtifactError, match=r"unknown member '\.\./secret'"):
         artifact.load(folder)
 
 

@@ -181,7 +181,7 @@ def test_what_needs_embeddings_is_refused_in_one_sentence(
     model: str, fitted_to: dict[str, Recommender], tmp_path: Path
 ) -> None:
     rec = fitted_to[model]
-    with pytest.raises(DataError, match=f"model {model} weighs items by items and has no embeddings"):
+    with pytest.raises(DataError, match=f"model {model} has weights between items and no embeddings"):
         rec.similar_users("u00001")
     for kind in ("npy", "parquet"):
         with pytest.raises(DataError, match="has no embeddings"):
@@ -202,7 +202,7 @@ def test_embeddings_are_compared_and_exported(model: str, fitted_to: dict[str, R
 
 def test_popularity_refuses_similarity(fitted_to: dict[str, Recommender]) -> None:
     for likeness in (fitted_to["popularity"].similar_items, fitted_to["popularity"].similar_users):
-        with pytest.raises(DataError, match=r"one number for each (item|user) and cannot tell how similar two are"):
+        with pytest.raises(DataError, match=r"one number for each (item|user) and no similarity between two"):
             likeness("i00005" if likeness.__name__ == "similar_items" else "u00005")
 
 

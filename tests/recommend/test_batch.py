@@ -145,7 +145,7 @@ Batch(load(sys.argv[1]).snapshot, 4, chunk=10).write(Path(sys.argv[2]), backend=
 
 def test_what_cannot_be_written_is_refused_before_any_work(fitted: Recommender, tmp_path: Path) -> None:
     batch = Batch(fitted.snapshot, 4)
-    with pytest.raises(ConfigError, match=r"all\.xlsx does not say a format, expected one of \.parquet"):
+    with pytest.raises(ConfigError, match=r"all\.xlsx has no known suffix, expected one of \.parquet"):
         batch.write(tmp_path / "all.xlsx")
     (tmp_path / "there.csv").write_text("mine")
     with pytest.raises(DataError, match="exists already"):

@@ -37,7 +37,7 @@ def test_a_model_that_ranks_otherwise_keeps_ranking_and_claims_nothing_more() ->
     other = Embeddings(users, torch.arange(dataset.n_items * 4).reshape(-1, 4).float())
     rec = Recommender.of(capture(model, propagation, other, dataset, recipe, {}))
     assert rec.recommend(0, 3, exclude_seen=False)["item"] == [10, 9, 8]
-    with pytest.raises(DataError, match="are not sums over layers"):
+    with pytest.raises(DataError, match="are not sums over linear layers"):
         rec.explain(0, 0)
     with pytest.raises(DataError, match="cannot fold in"):
         rec.recommend_for([0])
@@ -57,7 +57,7 @@ def test_a_model_with_weights_ranks_from_a_file_and_is_not_explained(model: str,
     assert again.recommend(0, 1, exclude_seen=False)["item"] == [best]
     with pytest.raises(DataError, match="cannot fold in"):
         again.recommend_for([0])
-    with pytest.raises(DataError, match="are not sums over layers"):
+    with pytest.raises(DataError, match="are not sums over linear layers"):
         again.explain(0, 0)
 
 

@@ -86,7 +86,7 @@ def test_a_foreign_folder_of_the_same_name_is_left_alone(batch: Batch, tmp_path:
     folder = tmp_path / ".all.csv.chunks"
     folder.mkdir()
     (folder / content).write_text("mine")
-    with pytest.raises(DataError, match="is in the way and is not known to hold chunks"):
+    with pytest.raises(DataError, match="exists and does not hold chunks of this job"):
         batch.write(tmp_path / "all.csv")
     assert (folder / content).read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]

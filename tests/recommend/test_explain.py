@@ -140,10 +140,7 @@ def explanation(*parts: tuple[Kind, float], score: float = 1.0, taken_by: int = 
             "Film: because you liked A; 2 of 2 similar users have it.",
         ),
         (explanation(("prior", 0.5)), "Film: none of your items raises its score."),
-        (
-            explanation(("prior", 0.3), score=0.4),
-            "Film: 75% of the score is your own learned prior.",
-        ),
+        (explanation(("prior", 0.3), score=0.4), "Film: 75% of the score is your own learned prior."),
         (explanation(("prior", -0.3), score=-0.4), "Film: none of your items raises its score."),
         (explanation(("prior", 0.3), score=0.0), "Film: none of your items raises its score."),
     ],

@@ -27,7 +27,7 @@ def test_a_known_node_with_its_own_neighbours_gets_its_trained_layers(dataset: D
     assert snapshot.layers is not None
     for side, first, rows in (("user", 0, snapshot.user_rows), ("item", snapshot.n_users, snapshot.item_rows)):
         for node in range(len(rows)):
-            folded = folding.fold(side, folding.neighbours.met(side, node), node)  # type: ignore[arg-type]
+            folded = folding.fold(side, folding.neighbours.of(side, node), node)  # type: ignore[arg-type]
             stored = snapshot.layers.embeddings[:, first + node]
             np.testing.assert_allclose(folded.layers, stored, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(folded.ranked, rows[node], rtol=1e-4, atol=1e-5)
@@ -40,7 +40,7 @@ def test_what_is_ranked_is_the_mean_of_the_layers_of_unit_length_after_a_loss_on
     assert snapshot.layers is not None
     depth = snapshot.layers.depth
     strangers = [folding.fold("user", np.array([item])) for item in range(snapshot.n_items)]
-    known = [folding.fold("item", folding.neighbours.met("item", node), node) for node in range(snapshot.n_items)]
+    known = [folding.fold("item", folding.neighbours.of("item", node), node) for node in range(snapshot.n_items)]
     means = [snapshot.layer_weights(depth) @ folded.layers for folded in (*strangers, *known)]
     for folded, mean in zip((*strangers, *known), means, strict=True):
         length = float(np.linalg.norm(mean))
@@ -120,7 +120,7 @@ def test_new_items_of_a_known_user_move_its_row_as_the_graph_would() -> None:
     snapshot = untrained(dataset, epsilon=0.0)
     folding = FoldIn(snapshot)
     user = int(np.argmax(dataset.train.user_degrees))
-    have = folding.neighbours.met("user", user)
+    have = folding.neighbours.of("user", user)
     new = next(i for i in range(8) if i not in have and dataset.train.item_degrees[i] > 0)
     folded = folding.fold("user", np.union1d(have, [new]), user)
     assert new in folded.row.across

@@ -39,7 +39,7 @@ def test_a_known_nodes_row_is_that_of_the_operator(dataset: Dataset, spec: Propa
     for side, first, count in sides:
         other = train.n_users if side == "user" else 0
         for node in range(count):
-            row = neighbours.row(side, neighbours.met(side, node), node)
+            row = neighbours.row(side, neighbours.of(side, node), node)
             dense = np.zeros(len(M))
             dense[other + row.across] = row.across_weight
             dense[first + row.alike] = row.alike_weight

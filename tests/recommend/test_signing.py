@@ -66,7 +66,7 @@ def test_what_another_key_signed_is_refused(
 ) -> None:
     path = rec.save(tmp_path / form, sign=pair(tmp_path, "other")[0])
     monkeypatch.setenv("DGCF_VERIFY_KEY", str(pair(tmp_path)[1]))
-    with pytest.raises(ArtifactError, match=r"the signature of .* is not of the key"):
+    with pytest.raises(ArtifactError, match=r"the signature of .* does not match the key"):
         dgcf.load(path)
 
 
@@ -78,7 +78,7 @@ def test_a_signature_of_another_recommender_is_refused(
     other = Recommender.of(untrained(random_dataset(4, 5), layers=1, dim=2, seed=1)).save(tmp_path / "other")
     shutil.copy(path / "manifest.sig", other / "manifest.sig")
     monkeypatch.setenv("DGCF_VERIFY_KEY", str(public))
-    with pytest.raises(ArtifactError, match=r"the signature of .* is not of the key"):
+    with pytest.raises(ArtifactError, match=r"the signature of .* does not match the key"):
         dgcf.load(other)
     shutil.copy(other / "embeddings.safetensors", path)  # the manifest is signed, the member is not the one it names
     with pytest.raises(ArtifactError, match=r"embeddings\.safetensors does not match its checksum"):
@@ -116,10 +116,10 @@ def test_files_that_are_no_keys_say_so(rec: Recommender, tmp_path: Path, monkeyp
     (tmp_path / "junk.pem").write_bytes(b"\xffjunk")
     wrong = {
         "No such file": tmp_path / "nowhere.pem",
-        "no PEM file": tmp_path / "junk.pem",
+        "not a PEM file": tmp_path / "junk.pem",
         "decrypt it with": pair(tmp_path, "locked", password=b"secret")[0],
         "another algorithm": pair(tmp_path, "curve", ec.generate_private_key(ec.SECP256R1()))[0],
-        r"public\.pem|no PEM": public,
+        r"public\.pem|not a PEM": public,
     }
     for reason, key in wrong.items():
         with pytest.raises(ConfigError, match=f"is not an Ed25519 private key .*{reason}"):
@@ -148,7 +148,7 @@ def test_the_command_line_signs(rec: Recommender, tmp_path: Path, monkeypatch: p
     private, public = pair(tmp_path)
     unsigned, signed = rec.save(tmp_path / "unsigned.dgcf"), tmp_path / "signed.dgcf"
     assert invoke("export", unsigned, "--out", signed, "--sign", private)["format"] == "dgcf"
-    assert "only a recommender file is signed" in refusal(
+    assert "only a recommender file can be signed" in refusal(
         "export", unsigned, "--out", tmp_path / "a", "--sign", private
     )
     monkeypatch.setenv("DGCF_VERIFY_KEY", str(public))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.vocabulary import IdKind, Vocabulary
+from dgcf.data.vocabulary import IdKind, IdKinds, Vocabulary
 from dgcf.errors import DataError
 from dgcf.files import atomic_folder, recover_folder
 from dgcf.stored import (
@@ -51,11 +51,6 @@ class _Format(TypedDict):
     format: NonNegativeInt
 
 
-class _Kinds(TypedDict):
-    users: IdKind
-    items: IdKind
-
-
 class _Description(_Format):
     """``dataset.json``; version 0.1 wrote no ``files`` and ``sha256``, and at first no ``order``."""
 
@@ -64,7 +59,7 @@ class _Description(_Format):
     order: NotRequired[Sha256 | None]
     n_users: Annotated[int, Range(1, 2**31)]
     n_items: Annotated[int, Range(1, 2**31)]
-    id_kinds: _Kinds
+    id_kinds: IdKinds
     repeats: dict[str, NonNegativeInt]
     record: dict[str, Any]
     files: NotRequired[dict[str, FileEntry]]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,15 @@ from dgcf.errors import DataError, did_you_mean
 from dgcf.ids import RawId
 
 IdKind = Literal["text", "integer"]
+
+
+class IdKinds(TypedDict):
+    """The kinds of ids that a file holds."""
+
+    users: IdKind
+    items: IdKind
+
+
 _WHOLE = re.compile(r"-?[0-9]{1,4000}")  # int() refuses more than 4300 digits
 
 

@@ -13,11 +13,7 @@ CONFIDENCE = 0.95
 
 
 def bootstrap_intervals(
-    values: NDArray[np.float64],
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
+    values: NDArray[np.float64], *, seed: int, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
 ) -> NDArray[np.float64]:
     """(n_users, m) values → (m, 2) percentile intervals of the m means.
 

@@ -87,10 +87,7 @@ class Evaluator:
                 f"prepare the dataset with a {self.split} split, or evaluate on another."
             )
         self.user_idx = np.flatnonzero(chosen)
-        self.left_out = {
-            "without_relevant": int((~relevant).sum()),
-            "without_train": int((relevant & ~chosen).sum()),
-        }
+        self.left_out = {"without_relevant": int((~relevant).sum()), "without_train": int((relevant & ~chosen).sum())}
         hidden = np.intersect1d(self._relevant.keys(), self._masked.keys(), assume_unique=True)
         self.leaked_pairs = int(chosen[hidden // max(self._relevant.n_items, 1)].sum())
 

@@ -79,12 +79,7 @@ def similar(rec: Recommender, side: Side, name: RawId, k: int = 10) -> dict[str,
     table = rec.similar_items(name, k) if side == "item" else rec.similar_users(name, k)
     vocabulary, index = rec.snapshot.vocabulary(side), rec.names[side].find(name)
     title = vocabulary.title_of(index) if vocabulary.titles else None
-    return {
-        side: vocabulary.id_of(index),
-        "title": title,
-        "similar": _ranked(table, side),
-        "notes": list(table.notes),
-    }
+    return {side: vocabulary.id_of(index), "title": title, "similar": _ranked(table, side), "notes": list(table.notes)}
 
 
 def _ranked(table: Table, side: Side) -> list[dict[str, Any]]:

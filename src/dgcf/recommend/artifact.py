@@ -1,11 +1,11 @@
-"""The artefact: a snapshot as safetensors and JSON members, written without pickle and read with NumPy alone.
+"""Save and load a snapshot as an artefact of safetensors and JSON members; no pickle, and NumPy alone reads it.
 
-``about.json``               model, settings, seed, metrics, dataset and fingerprint, how the graph was made
-``embeddings.safetensors``   what is ranked: ``users`` (n_users, dim), ``items`` (n_items, dim); or, since format 2,
-``weights.safetensors``      W (n_items, n_items): ``values``, and where it is sparse ``indptr`` and ``indices``
+``about.json``               model, settings, seed, metrics, dataset and fingerprint, graph rule
+``embeddings.safetensors``   ``users`` (n_users, dim), ``items`` (n_items, dim); or, since format 2,
+``weights.safetensors``      W (n_items, n_items): ``values``, and ``indptr`` and ``indices`` if it is sparse
 ``layers.safetensors``       ``layers`` (L + 1, N, dim), ``gate_logits``: for fold-in and explanations, read on demand
-``data.safetensors``         the ids' bytes, the training pairs, and the pairs that were seen elsewhere
-``titles.json``              what users and items are called, where that is known
+``data.safetensors``         the bytes of the ids, the training pairs, and the pairs of the other splits
+``titles.json``              titles of users and items, if there are any
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,13 +23,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import save as encode
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.vocabulary import IdKind, Vocabulary
+from dgcf.data.vocabulary import IdKind, IdKinds, Vocabulary
 from dgcf.ranking.arrays import Rows, Side
 from dgcf.ranking.rankings import Embeddings, ItemWeights, Ranking
 from dgcf.ranking.user_rules import ConstantRow, ItemSums, LeastSquares, LinearLayers, UserRule
 from dgcf.ranking.weights import DenseWeights, SparseWeights, WeightMatrix
 from dgcf.recommend import container
-from dgcf.recommend.container import Container, explained
+from dgcf.recommend.container import Container, explain_damage
 from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot
 from dgcf.recommend.tensors import Arrays, decode_tensors, floats, integers
 from dgcf.stored import InvalidFileError, Range, Sha256, decode_json
@@ -41,7 +40,7 @@ DATA, TITLES = "data.safetensors", "titles.json"
 MEMBERS = frozenset((ABOUT, EMBEDDINGS, WEIGHTS, LAYERS, DATA, TITLES))
 Scalar = str | bool | int | float | None
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_OWN = frozenset(("self", "model", "preset", "seed", "device"))  # names that no setting has: Recommender's own
+_RESERVED = frozenset(("self", "model", "preset", "seed", "device"))  # Recommender's own; no setting has these names
 
 
 class _Dataset(TypedDict):
@@ -61,33 +60,19 @@ class _About(TypedDict):
     weights: NotRequired[Sha256 | None]
 
 
-class _Rule(TypedDict):
-    direct: bool
-    cross: bool
-    epsilon: float | None
-    self_loop: bool
-    cross_diagonal: bool
-    cross_below_one: bool
-
-
 class _LeastSquares(TypedDict):
     confidence: Annotated[float, Range(1e-12, 1e9)]
     regularization: Annotated[float, Range(1e-12, 1e9)]
 
 
-class _IdKinds(TypedDict):
-    users: IdKind
-    items: IdKind
-
-
 class _Head(TypedDict):
     about: _About
-    rule: _Rule | None
+    rule: GraphRule | None
     readout: Literal["mean", "last"]
     cosine: bool
     least_squares: NotRequired[_LeastSquares | None]
     users: NotRequired[Literal["constant"]]
-    id_kinds: _IdKinds
+    id_kinds: IdKinds
 
 
 class _Titles(TypedDict):
@@ -108,10 +93,7 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
     }
     if isinstance(rule, ConstantRow):
         about["users"] = "constant"
-    members = {
-        ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(),
-        DATA: encode(_data(snapshot)),
-    }
+    members = {ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(), DATA: encode(_data(snapshot))}
     if isinstance(rule, ItemSums):
         members[WEIGHTS] = encode(dict(rule.weights.arrays()))
     if embeddings is not None:
@@ -123,39 +105,38 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
     titles = {"users": snapshot.users.titles, "items": snapshot.items.titles}
     if any(titles.values()):
         members[TITLES] = json.dumps(titles, ensure_ascii=False).encode()
-    written, key = 2 if WEIGHTS in members else 1, None if sign is None else Path(sign).expanduser()
-    return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS, written=written, sign=key)
+    version, key = 2 if WEIGHTS in members else 1, None if sign is None else Path(sign).expanduser()
+    return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS, version=version, sign=key)
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinity, which a metric may be and JSON has no word for, by null."""
+    """Replace NaN and infinity, which JSON cannot represent and a metric may be, by None."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(entry) for key, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _data(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
     train, seen = snapshot.train, snapshot.seen
-    more = np.setdiff1d(seen.keys(), train.keys(), assume_unique=True)
-    rest = Pairs.from_keys(np.sort(more), seen.n_users, seen.n_items)
+    held_out = np.sort(np.setdiff1d(seen.keys(), train.keys(), assume_unique=True))
+    more = Pairs.from_keys(held_out, seen.n_users, seen.n_items)
     vocabularies = {**snapshot.users.to_arrays(), **snapshot.items.to_arrays()}
-    return {**vocabularies, **train.to_arrays("train_"), **rest.to_arrays("more_")}
+    return {**vocabularies, **train.to_arrays("train_"), **more.to_arrays("more_")}
 
 
 def load(path: str | Path) -> Snapshot:
     """Read what ``save`` wrote; every byte is checked now, the layers are decoded on first use."""
-    target = Path(path)
-    opened = Container(target, MEMBERS)
+    opened = Container(Path(path), MEMBERS)
     if LAYERS in opened:
         opened.check(LAYERS)
-    with explained(target):
+    with explain_damage(opened.path):
         return _assemble(opened)
 
 
 def _assemble(opened: Container) -> Snapshot:
     head = decode_json(opened.read(ABOUT, container.DESCRIPTION_BYTES), _Head, ABOUT)
     for name in head["about"].get("settings", {}):
-        if not name.isidentifier() or name in _OWN:
+        if not name.isidentifier() or name in _RESERVED:
             raise InvalidFileError(f"{ABOUT} has a setting {name[:40]!r}")
     arrays = decode_tensors(opened.read(DATA), DATA)
     ids = sum(arrays[name].size for name in ("user_offsets", "item_offsets") if name in arrays)
@@ -167,6 +148,7 @@ def _assemble(opened: Container) -> Snapshot:
     if not len(train):
         raise InvalidFileError(f"{DATA} has no training pair")
     ranking, rule = _ranking(opened, head, train), head["rule"]
+    embeddings = ranking.embeddings if LAYERS in opened else None
     return Snapshot(
         about=head["about"],
         users=users,
@@ -174,10 +156,10 @@ def _assemble(opened: Container) -> Snapshot:
         train=train,
         seen=train.union(more) if len(more) else train,
         ranking=ranking,
-        rule=None if rule is None else GraphRule(**rule),
+        rule=rule,
         readout=head["readout"],
         cosine=head["cosine"],
-        load_layers=_later(opened, ranking.embeddings, rule is not None) if LAYERS in opened else None,
+        load_layers=None if embeddings is None else partial(_layers, opened, embeddings, rule is not None),
     )
 
 
@@ -211,23 +193,19 @@ def _weights(arrays: Arrays, n_items: int) -> WeightMatrix:
 
 
 def _shape(arrays: Arrays, name: str, dimensions: int) -> tuple[int, ...]:
-    """Return the shape of an array of which not every length follows from the ids."""
+    """Return the shape of an array, some lengths of which do not follow from the ids."""
     shape = arrays[name].shape if name in arrays else ()
     if len(shape) != dimensions or 0 in shape:
         raise InvalidFileError(f"{name} has the shape {shape}, expected {dimensions} dimensions")
     return shape
 
 
-def _later(opened: Container, embeddings: Embeddings[Rows] | None, graph: bool) -> Callable[[], Layers]:
-    assert embeddings is not None
-    return partial(_layers, opened, len(embeddings.users) + len(embeddings.items), embeddings.dim, graph)
-
-
-def _layers(opened: Container, n_nodes: int, dim: int, graph: bool) -> Layers:
-    with explained(opened.path):
+def _layers(opened: Container, ranked: Embeddings[Rows], graph: bool) -> Layers:
+    n_nodes = len(ranked.users) + len(ranked.items)
+    with explain_damage(opened.path):
         arrays = decode_tensors(opened.read(LAYERS), LAYERS)
         depth = _shape(arrays, "layers", 3)[0] - 1
-        embeddings = floats(arrays, "layers", (depth + 1, n_nodes, dim))
+        embeddings = floats(arrays, "layers", (depth + 1, n_nodes, ranked.dim))
         if graph and depth < 1:
             raise InvalidFileError(f"{LAYERS} has one layer, a model with a graph has more")
         if "gate_logits" not in arrays:
@@ -246,12 +224,12 @@ def _vocabulary(side: Side, arrays: Arrays, kind: IdKind, titles: list[str] | No
 
 
 def _titles(data: bytes, most: int) -> _Titles:
-    """Decode at most ``most`` titles and nothing else, which could take far more memory than it has bytes."""
-    if len(_TEXT.sub(b"", data)) > 2 * most + 64:  # between the texts there are commas and little else
+    """Decode at most ``most`` titles; other JSON is refused, because it could take far more memory than its bytes."""
+    if len(_TEXT.sub(b"", data)) > 2 * most + 64:  # what is not text: commas and a few brackets
         raise InvalidFileError(f"{TITLES} holds more than titles")
     return decode_json(data, _Titles, TITLES)
 
 
 def _rows(prefix: str, arrays: Arrays, n_rows: int, n_items: int) -> Pairs:
-    """Return compressed rows of items: of each user, or of each item."""
+    """Return the items of each user, or of each item, as compressed rows."""
     return Pairs.from_arrays(prefix, partial(integers, arrays), n_rows, n_items)

@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping[str, Any] | None = None) -> Snapshot:
-    """Return the best epoch of a training that has just ended."""
+    """Return the snapshot of the best epoch of a training that has just ended."""
     about = {"seed": seed, "epochs": trained.best_epoch, "metrics": dict(metrics or {})}
     return capture(trained.model, trained.propagation, trained.ranking, dataset, trained.recipe, about)
 
 
 def from_run(run: Run, data: Any = None, notify: Notify | None = None) -> Snapshot:
-    """Return the best epoch of a run folder, with the dataset that it was trained on."""
+    """Return the snapshot of the best epoch of a run folder; ``data`` replaces the dataset that the run names."""
     dataset = load_data(run.about["dataset"]["source"] if data is None else data, notify=notify)
     model, propagation, ranking = load_run(run, dataset)
     return capture(model, propagation, ranking, dataset, run.recipe, _about_best(run))
 
 
 def from_finished_run(trained: Trained, run: Run, dataset: Dataset) -> Snapshot:
-    """Return the same as ``from_run``, from the model that has just been trained.
+    """Return the same snapshot as ``from_run``, from the model that has just been trained.
 
-    Weights that were trained on another device are loaded from the run, so that the CPU computes the same bits.
+    Weights trained on another device are loaded from the run, so that the CPU computes the same bits.
     """
     model, propagation, ranking = trained.model, trained.propagation, trained.ranking
     if any(tensor.device.type != "cpu" for tensor in model.state_dict().values()):
@@ -64,10 +64,7 @@ def capture(
     recipe: Recipe,
     about: Mapping[str, Any],
 ) -> Snapshot:
-    """Return everything that recommending needs of a model, as NumPy arrays.
-
-    The layers of a model whose ranking declares ``LinearLayers`` are propagated once more and kept.
-    """
+    """Return the snapshot of a model; the layers are computed again if its ranking declares ``LinearLayers``."""
     layers: Layers | None = None
     if isinstance(ranking.user_rule, LinearLayers) and isinstance(model, GraphModel):
         stack = model.stack()
@@ -99,7 +96,7 @@ def _same(layers: Layers) -> Layers:
 
 
 def _rule(propagation: Propagation | None) -> GraphRule | None:
-    """Return how rows of M follow from the pairs; None without a graph, and for a graph that fold-in cannot compute."""
+    """Return the rule of the graph; None without a graph, or if fold-in cannot compute its rows."""
     if propagation is None or propagation.spec.renormalised or propagation.spec.spectral is not None:
         return None
     spec = asdict(propagation.spec)
@@ -109,9 +106,9 @@ def _rule(propagation: Propagation | None) -> GraphRule | None:
 
 @torch.no_grad()
 def _layers(stack: PropagationStack, x: torch.Tensor, propagation: Propagation | None) -> Layers:
-    """Return E⁽⁰⁾ … E⁽ᴸ⁾, from ``x``: E⁽⁰⁾ (N, dim), and the gates."""
+    """Return the layers E⁽⁰⁾ … E⁽ᴸ⁾ from ``x`` = E⁽⁰⁾ (N, dim), and the gates."""
     logits = stack.gate_logits
-    # Filled in place: at scale this is most of the memory.
+    # Filled in place: for large data this is most of the memory.
     embeddings = np.empty((stack.layers + 1, *x.shape), dtype=np.float32)
     embeddings[0] = _array(x)
     for layer in range(stack.layers):

@@ -1,7 +1,7 @@
-"""The chunks of a batch: files in a folder beside its target, each with its checksum in a record.
+"""The chunks of a batch: files in a folder beside its target, and a record of their checksums.
 
-``job.json``       what the chunks belong to; only a folder with this file is taken for one of chunks
-``chunks.jsonl``   a line for each whole chunk, written after the chunk is on the disk: first user, rows, checksum
+``job.json``       the checksum of the job that the chunks belong to; a folder without this file is not ours
+``chunks.jsonl``   a line for each complete chunk, written after the chunk is on disk: first user, rows, checksum
 ``*.parquet``      the chunks, named by their first user
 """
 
@@ -40,7 +40,7 @@ class _Job(TypedDict):
 
 
 class Chunk(TypedDict):
-    """A whole chunk: the index of its first user, its rows and its checksum."""
+    """A complete chunk: the index of its first user, its number of rows and its checksum."""
 
     start: NonNegativeInt
     rows: NonNegativeInt
@@ -49,7 +49,7 @@ class Chunk(TypedDict):
 
 @contextlib.contextmanager
 def chunks_beside(target: Path, job: str) -> Iterator[Chunks]:
-    """Open the folder of chunks beside a target, with the intact ones of the same job; on success it is deleted."""
+    """Yield the intact chunks of a job from the folder beside its target; delete the folder on success."""
     folder = target.with_name(f".{target.name}.chunks")
     try:
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -62,12 +62,11 @@ def chunks_beside(target: Path, job: str) -> Iterator[Chunks]:
                     beside.write_text(json.dumps({"kind": "dgcf chunks", "job": job}) + "\n")
             yield Chunks(folder)
             _clear(folder)
-            with contextlib.suppress(OSError):  # something else was put into it, and stays
+            with contextlib.suppress(OSError):  # it holds a file that is not ours
                 folder.rmdir()
     except InvalidFileError as problem:
         raise DataError(
-            f"{folder} is in the way and is not known to hold chunks of an earlier try ({problem}); move it away, or "
-            "choose another --out."
+            f"{folder} exists and does not hold chunks of this job ({problem}); move it away, or choose another --out."
         ) from problem
     except OSError:
         with explain_os_errors(target):
@@ -75,13 +74,13 @@ def chunks_beside(target: Path, job: str) -> Iterator[Chunks]:
 
 
 def sweep_chunks(target: Path) -> None:
-    """Delete chunks that a process left which was killed after its target was in place; younger ones stay."""
+    """Delete chunks left by a process that was killed after it wrote its target; keep chunks newer than the target."""
     folder = target.with_name(f".{target.name}.chunks")
     with contextlib.suppress(OSError, InvalidFileError, DataError):
         if not folder.is_dir() or folder.is_symlink():
             return
         with exclusive_lock(folder, target):
-            _job_of(folder)  # refuses a folder that is not ours
+            _job_of(folder)  # raises if the folder is not ours
             record = folder / RECORD
             if not record.exists() or record.stat().st_mtime_ns <= target.stat().st_mtime_ns:
                 _clear(folder)
@@ -96,7 +95,7 @@ class Chunks(dict[int, Chunk]):
         data = read_member(folder / RECORD) if os.path.lexists(folder / RECORD) else b""
         chain = read_chain(data, Chunk)
         self._check = chain.check
-        if chain.end != len(data):  # what follows was being written, or is damaged
+        if chain.end != len(data):  # the rest is incomplete or damaged
             with open_member(folder / RECORD, "ab") as file:
                 file.truncate(chain.end)
                 os.fsync(file.fileno())
@@ -110,7 +109,7 @@ class Chunks(dict[int, Chunk]):
 
     @contextlib.contextmanager
     def new(self, start: int, rows: int) -> Iterator[Path]:
-        """Yield a path to write a chunk to; afterwards it is on the disk, and then in the record."""
+        """Yield a path to write a chunk to; then sync the chunk to disk and add it to the record."""
         path = self.path(start)
         with atomic_file(path) as beside:
             yield beside
@@ -124,17 +123,17 @@ class Chunks(dict[int, Chunk]):
 
 
 def _job_of(folder: Path) -> str | None:
-    """Return the job of a folder of chunks, or None for an empty one; refuse any other folder."""
+    """Return the job of a folder of chunks, or None for an empty one; raise for any other folder."""
     if os.path.lexists(folder / JOB):
         return decode_json(read_member(folder / JOB), _Job, JOB)["job"]
     foreign = [path.name for path in folder.iterdir() if not _UNFINISHED.fullmatch(path.name)]
-    if foreign:  # else it is new, or its process was killed before it wrote the first file
+    if foreign:  # otherwise it is new, or its process was killed before writing the first file
         raise InvalidFileError(f"it holds {min(foreign)!r} and no {JOB}")
     return None
 
 
 def _clear(folder: Path) -> None:
-    """Delete the files that are ours; the job last, so that the folder is known until it is empty."""
+    """Delete our files, job.json last, so that the folder is recognised until it is empty."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name == JOB):
         if _OURS.fullmatch(path.name) and not path.is_dir():
             path.unlink()

@@ -1,9 +1,8 @@
-"""Named members in one folder or one ``.dgcf`` file, each under its SHA-256: what holds an artefact.
+"""The container of an artefact: named members in a folder or a ``.dgcf`` file, each with its SHA-256.
 
-The file is a ZIP of stored members that lie end to end, as ``write`` puts them: a directory that says anything else
-(compression, encryption, gaps, members that overlap) is refused before a member is read, so reading takes no more
-memory than the file has bytes. Nothing is ever extracted: members are read by the names that a recommender has, so a
-name such as ``../x`` leads nowhere, and a file that holds one is refused.
+The file is a ZIP of uncompressed members without gaps, as ``write`` makes it. Any other directory (compression,
+encryption, gaps, overlaps) is refused before a member is read, so reading needs no more memory than the file's size.
+Nothing is extracted: members are read by the known names only, and a file with a name such as ``../x`` is refused.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from dgcf.stored import FileEntry, InvalidFileError, check_type, decode_json, fi
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 KIND = "dgcf recommender"
 FORMAT = 2
-"""The newest: 2 may hold item weights in place of embeddings. What needs no more than 1 is written as 1."""
+"""The newest format: 2 may hold item weights in place of embeddings. Artefacts with embeddings are written as 1."""
 SUFFIX = ".dgcf"
 DESCRIPTION_BYTES = _PART_BYTES = 2**20
-_DIRECTORY_BYTES = 2**17  # more than a ZIP's longest comment, which zipfile looks for
-_LOCAL_HEADER = struct.Struct("<4s22x2H")  # its signature, and the lengths of name and extra field
-_END = struct.Struct("<4s4H2IH")  # of the directory
-# What reading a damaged file may raise, whichever byte it is; an InvalidFileError is a ValueError.
+_DIRECTORY_BYTES = 2**17  # more than the longest ZIP comment, which zipfile searches
+_LOCAL_HEADER = struct.Struct("<4s22x2H")  # signature, lengths of name and extra field
+_END = struct.Struct("<4s4H2IH")  # the end record of the directory
+# The errors that reading a damaged file may raise; an InvalidFileError is a ValueError.
 DAMAGE = (ValueError, EOFError, OverflowError, NotImplementedError, struct.error, zipfile.BadZipFile)
 
 
@@ -48,46 +47,46 @@ def write(
     *,
     overwrite: bool = False,
     known: frozenset[str] = frozenset(),
-    written: int = FORMAT,
+    version: int = FORMAT,
     sign: Path | None = None,
 ) -> Path:
-    """Write a ``.dgcf`` file where the name says so, else a folder; it appears whole or not at all.
+    """Write a ``.dgcf`` file if the name has this suffix, else a folder; atomically.
 
-    ``written`` is the oldest format that has these members: who reads that can read them.
-    ``known`` are names that an older folder may have and that go with it when it is replaced.
-    ``sign`` is the file of a private key.
+    ``version``: the oldest format that has these members. ``known``: members that an overwritten folder may have.
+    ``sign``: the file of a private key.
     """
     files = {name: file_entry(data) for name, data in members.items()}
-    manifest = json.dumps(seal({"kind": KIND, "format": written, "files": files}), indent=1).encode() + b"\n"
+    manifest = json.dumps(seal({"kind": KIND, "format": version, "files": files}), indent=1).encode() + b"\n"
     signature = {} if sign is None else {SIGNATURE: signing.sign(manifest, sign)}
-    whole = {MANIFEST: manifest, **signature, **members}
+    files_to_write = {MANIFEST: manifest, **signature, **members}
     if path.suffix.lower() == SUFFIX:
         if path.exists() and not overwrite:
             raise DataError(
                 f"{path} exists already; choose another name, or overwrite it (--overwrite, overwrite=True)."
             )
         with atomic_file(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
-            for name, data in whole.items():
-                # A fixed time: the same recommender gives the same bytes.
+            for name, data in files_to_write.items():
+                # A fixed time, so that the same recommender gives the same bytes.
                 archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
         return path
     with atomic_folder(path, overwrite=overwrite, also={SIGNATURE, *known}) as beside:
-        for name, data in whole.items():
+        for name, data in files_to_write.items():
             (beside / name).write_bytes(data)
     return path
 
 
 class Container:
-    """An artefact, open for reading; ``known`` are the only names that a member may have."""
+    """An artefact, open for reading; ``known`` are the only names a member may have."""
 
     def __init__(self, path: Path, known: frozenset[str]) -> None:
         self.path = path
-        with explained(path):
+        with explain_damage(path):
             self._places = None if path.is_dir() else self._directory()
             manifest = self._read(MANIFEST, DESCRIPTION_BYTES)
-            self._files = self._checked(decode_json(manifest, dict[str, Any], MANIFEST))
-            self._refuse_strange(known)
-            signing.verify(path, manifest, self._signature())
+            self._files = self._check_manifest(decode_json(manifest, dict[str, Any], MANIFEST))
+            self._refuse_unknown(known)
+            signed = SIGNATURE in self._names()
+            signing.verify(path, manifest, self._read(SIGNATURE, signing.SIGNATURE_BYTES) if signed else None)
             for name, entry in self._files.items():
                 with self._open(name) as (_, size):
                     if size != entry["bytes"]:
@@ -98,7 +97,7 @@ class Container:
 
     def read(self, name: str, limit: int | None = None) -> bytes:
         """Return a member of at most ``limit`` bytes, checked against its SHA-256."""
-        with explained(self.path):
+        with explain_damage(self.path):
             if name not in self._files:
                 raise InvalidFileError(f"{name} is missing")
             data = self._read(name, self._files[name]["bytes"] if limit is None else limit)
@@ -107,8 +106,8 @@ class Container:
         return data
 
     def check(self, name: str) -> None:
-        """Check a member that is read later, without holding it."""
-        with explained(self.path), self._open(name) as (file, size):
+        """Verify the checksum of a member without keeping it in memory."""
+        with explain_damage(self.path), self._open(name) as (file, size):
             if _digest(file, size) != self._files[name]["sha256"]:
                 raise InvalidFileError(f"{name} does not match its checksum")
 
@@ -132,12 +131,7 @@ class Container:
                 raise InvalidFileError(f"{name} is larger than {limit:,} bytes")
             return file.read(size)
 
-    def _signature(self) -> bytes | None:
-        if SIGNATURE not in self._names():
-            return None
-        return self._read(SIGNATURE, signing.SIGNATURE_BYTES)
-
-    def _checked(self, manifest: dict[str, Any]) -> dict[str, FileEntry]:
+    def _check_manifest(self, manifest: dict[str, Any]) -> dict[str, FileEntry]:
         head = check_type(manifest, _Manifest, MANIFEST)
         if head["kind"] != KIND:
             raise ArtifactError(
@@ -150,28 +144,27 @@ class Container:
                 "upgrade dgcf."
             )
         if not verify_seal(manifest, MANIFEST) or head["format"] < 1:
-            raise InvalidFileError(f"{MANIFEST} is of no known format")
+            raise InvalidFileError(f"{MANIFEST} has an unknown format")
         return head["files"]
 
-    def _refuse_strange(self, known: frozenset[str]) -> None:
-        strange = sorted((set(self._files) - known) | (self._names() - known - {MANIFEST, SIGNATURE}))
-        if strange:
+    def _refuse_unknown(self, known: frozenset[str]) -> None:
+        listed, present = set(self._files), self._names() - {MANIFEST, SIGNATURE}
+        if unknown := sorted((listed | present) - known):
             raise ArtifactError(
-                f"{self.path} holds a member {strange[0][:60]!r} that no recommender has; do not trust it, and get it "
-                "again from where it was made."
+                f"{self.path} holds an unknown member {unknown[0][:60]!r}; do not trust it, and get it again from its "
+                "source."
             )
-        unnamed = sorted(self._names() - set(self._files) - {MANIFEST, SIGNATURE})
-        if self._places is not None and unnamed:
-            raise InvalidFileError(f"{MANIFEST} does not name {unnamed[0]}")
+        if unlisted := sorted(present - listed):
+            raise InvalidFileError(f"{MANIFEST} does not name {unlisted[0]}")
 
     def _names(self) -> set[str]:
-        """The members of a ZIP. What else lies in a folder is not ours: it is never opened."""
+        """Return the members of a ZIP, or the signature of a folder; other files of a folder are never opened."""
         if self._places is not None:
             return set(self._places)
         return {SIGNATURE} if os.path.lexists(self.path / SIGNATURE) else set()
 
     def _directory(self) -> dict[str, tuple[int, int]]:
-        """Return where each member of a ZIP starts and how many bytes it has."""
+        """Return the first byte and the size of each member of a ZIP."""
         places: dict[str, tuple[int, int]] = {}
         with open_member(self.path.resolve()) as file, zipfile.ZipFile(_Directory(file)) as archive:
             end = 0
@@ -189,7 +182,7 @@ class Container:
                 places[info.filename] = (start, info.file_size)
             file.seek(-_END.size, os.SEEK_END)
             signature, *_, size, begin, comment = _END.unpack(file.read(_END.size))
-            # Beyond 4 GiB both may be all ones: the numbers lie in a record of 76 bytes before this one.
+            # Beyond 4 GiB both may be all ones: the numbers are in a record of 76 bytes before this one.
             whole = begin == 0xFFFFFFFF or file.tell() - _END.size - begin - size in (0, 76)
             if signature != b"PK\5\6" or not whole or comment or end != archive.start_dir:
                 raise InvalidFileError("its members do not fill the file")
@@ -197,7 +190,7 @@ class Container:
 
 
 class _Directory:
-    """A file of which ``zipfile`` reads the directory: no read returns more than a recommender's can have."""
+    """A file whose directory ``zipfile`` reads; each read is limited to the largest directory of an artefact."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -208,12 +201,12 @@ class _Directory:
 
 
 def is_artifact(path: Path) -> bool:
-    """Whether a path looks like an artefact, whole or not: a file, or a folder with a manifest."""
+    """Return whether a path may be an artefact, intact or not: a file, or a folder with a manifest."""
     return path.is_file() or (path / MANIFEST).is_file()
 
 
 def hash_of(path: Path) -> str | None:
-    """Return the SHA-256 of a regular file, or None where there is none that can be read."""
+    """Return the SHA-256 of a regular file, or None if it cannot be read."""
     try:
         with open_member(path) as file:
             return _digest(file, os.fstat(file.fileno()).st_size)
@@ -230,8 +223,8 @@ def _digest(file: IO[bytes], size: int) -> str:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged artefact provokes into one sentence."""
+def explain_damage(path: Path) -> Iterator[None]:
+    """Turn the errors of reading a damaged artefact into an ``ArtifactError`` of one sentence."""
     try:
         yield
     except FileNotFoundError as problem:

@@ -1,15 +1,15 @@
-"""Why an item got its score: the score itself, split exactly over whom the user's embedding came from.
+"""Explain a score: split it exactly over the sources of the user's embedding.
 
 A user's ranked row is ``e_u = Σ_l w_l E_u⁽ˡ⁾`` and each layer is linear in the one before:
 
     E_u⁽ˡ⁾ = Σ_{j ≠ u} M_uj α_j⁽ˡ⁾ E_j⁽ˡ⁻¹⁾ + M_uu α_u⁽ˡ⁾ E_u⁽ˡ⁻¹⁾.
 
-Unrolling the last term leads back to E_u⁽⁰⁾ and to messages from others, none of it counted twice:
+Unrolling the last term leads to E_u⁽⁰⁾ and to messages from others, each counted once:
 
     E_u⁽ˡ⁾ = Σ_{t ≤ l} c_tl Σ_{j ≠ u} M_uj α_j⁽ᵗ⁾ E_j⁽ᵗ⁻¹⁾ + c_0l E_u⁽⁰⁾,   c_tl = Π_{s = t+1 … l} M_uu α_u⁽ˢ⁾.
 
-So ``⟨e_u, e_i⟩`` is a sum over layers l of what came from each of the user's own items (direct neighbours j), from each
-similar user (cross-hop neighbours j), and from the user's own prior E_u⁽⁰⁾, as far as the self term carries it on.
+So ``⟨e_u, e_i⟩`` is a sum over layers l of the contributions of the user's own items (direct neighbours j), of similar
+users (cross-hop neighbours j), and of the user's own prior E_u⁽⁰⁾, which the self term carries from layer to layer.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Part:
-    """What one source adds to the score: ``layers`` (L + 1 numbers) sum to ``value``.
+    """The contribution of one source to the score: ``layers`` (L + 1 numbers) sum to ``value``.
 
-    ``id`` is None for the prior, and where ``count`` sources are added up.
+    ``id`` is None for the prior, and for the sum of ``count`` sources.
     """
 
     kind: Kind
@@ -64,7 +64,7 @@ class Part:
 class Explanation:
     """A score and its parts, greatest first within each kind: ``sum(parts) + residual = score``.
 
-    ``taken_by``: of the similar users, how many have the item.
+    ``taken_by``: the number of similar users who have the item.
     """
 
     user: RawId | None
@@ -76,7 +76,7 @@ class Explanation:
 
     @property
     def residual(self) -> float:
-        """What rounding leaves unexplained."""
+        """The rounding error: the score minus the sum of its parts."""
         return self.score - float(sum(part.value for part in self.parts))
 
     @property
@@ -85,11 +85,11 @@ class Explanation:
 
     @property
     def by_layer(self) -> list[float]:
-        """What each layer's embedding of the user adds; a model without layers has one."""
+        """The contribution of each layer of the user's embedding; a model without layers has one."""
         return [float(sum(values)) for values in zip(*(part.layers for part in self.parts), strict=True)]
 
     def top(self, n: int) -> Explanation:
-        """The n greatest parts of each kind, by size, the rest of the kind as one; the sum stays."""
+        """Return the n parts of each kind with the greatest absolute value, and the rest of each kind as one part."""
         kept: list[Part] = []
         for kind in KINDS:
             parts = sorted((part for part in self.parts if part.kind == kind), key=lambda part: -abs(part.value))
@@ -115,7 +115,7 @@ class Explanation:
         return f"{self.title}: {'; '.join(reasons or ['none of your items raises its score'])}."
 
     def table(self) -> Table:
-        """The parts as a table, with their share of the score."""
+        """Return the parts as a table, with their share of the score."""
         whole = self.score or 1.0
         return Table(
             {
@@ -154,22 +154,19 @@ class Explainer:
     def __init__(self, snapshot: Snapshot, folding: FoldIn | None) -> None:
         if snapshot.layers is None:
             raise DataError(
-                f"the scores of model {snapshot.model} are not sums over layers, so they cannot be split exactly; "
-                "train one whose are, such as dgcf or lightgcn."
+                f"the scores of model {snapshot.model} are not sums over linear layers and cannot be split exactly; "
+                "train a model whose scores are, such as dgcf or lightgcn."
             )
         self.snapshot, self.layers, self.folding = snapshot, snapshot.layers, folding
 
     def known(self, user: int, item: int) -> Explanation:
         """Explain the score of a known user, as trained."""
-        if self.folding is None:
-            layers = self.layers.embeddings[:, user].astype(np.float64)
-            return self._explain(self.snapshot.users.id_of(user), item, self.snapshot.user_rows[user], layers)
-        across = self.folding.neighbours.met("user", user)
-        folded = self.folding.fold("user", across, user)
-        # Layers, and their length, as they were stored: explained is the score that was given, not a new one.
-        stored = self.layers.embeddings[:, user].astype(np.float64)
-        row = self.snapshot.user_rows[user]
-        return self._explain(self.snapshot.users.id_of(user), item, row, stored, folded)
+        folded = None
+        if self.folding is not None:
+            folded = self.folding.fold("user", self.folding.neighbours.of("user", user), user)
+        # The stored layers and row, not the folded ones: the score that was given is explained.
+        layers = self.layers.embeddings[:, user].astype(np.float64)
+        return self._explain(self.snapshot.users.id_of(user), item, self.snapshot.user_rows[user], layers, folded)
 
     def folded(self, folded: Folded, item: int, user: RawId | None = None) -> Explanation:
         """Explain the score of a user who was folded in."""
@@ -189,7 +186,7 @@ class Explainer:
             parts += parts_of("item", folded.row.across, own @ carried[1:], self.snapshot.items)
             parts += parts_of("user", folded.row.alike, alike @ carried[1:], self.snapshot.users)
             assert self.folding is not None
-            taken = int(np.isin(folded.row.alike, self.folding.neighbours.met("item", item)).sum())
+            taken = int(np.isin(folded.row.alike, self.folding.neighbours.of("item", item)).sum())
         prior = float(layers[0] @ target) * carried[0]
         parts.append(Part("prior", None, KINDS["prior"], tuple(prior.tolist())))
         return Explanation(
@@ -202,7 +199,7 @@ class Explainer:
         )
 
     def _carried(self, folded: Folded | None) -> Floats:
-        """c, (L + 1, L + 1): how much of what arrived at step t (0: the prior) is still there at layer l."""
+        """Return c, (L + 1, L + 1): the factor of the message of step t (0: the prior) in layer l."""
         depth = self.layers.depth
         carried = np.eye(depth + 1)
         for layer in range(1, depth + 1):
@@ -211,7 +208,7 @@ class Explainer:
         return carried
 
     def _messages(self, folded: Folded, target: Floats) -> tuple[Floats, Floats]:
-        """``M_uj α_j⁽ᵗ⁾ ⟨E_j⁽ᵗ⁻¹⁾, e_i⟩`` for t = 1 … L: (items, L) and (similar users, L)."""
+        """Return ``M_uj α_j⁽ᵗ⁾ ⟨E_j⁽ᵗ⁻¹⁾, e_i⟩`` for t = 1 … L, of items (n, L) and of similar users (m, L)."""
         depth, row = self.layers.depth, folded.row
         sources = ((self.snapshot.n_users + row.across, row.across_weight), (row.alike, row.alike_weight))
         own, alike = (
@@ -228,7 +225,7 @@ class Explainer:
 
 
 def parts_of(kind: Kind, indices: Any, layers: Floats, vocabulary: Any) -> Iterable[Part]:
-    """What nodes add, greatest first: ``layers`` (n, L + 1) has a row for each of ``indices``."""
+    """Yield the parts of nodes, greatest first; ``layers`` (n, L + 1) has a row for each of ``indices``."""
     order = np.argsort(-layers.sum(1), kind="stable")
     for place in order.tolist():
         index = int(indices[place])

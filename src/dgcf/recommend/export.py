@@ -1,4 +1,4 @@
-"""Embeddings for other tools: NumPy arrays, Parquet tables, or a faiss index; or the recommender itself."""
+"""Export embeddings as NumPy arrays, Parquet tables or a faiss index, or the recommender as an artefact."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SIDES: tuple[Side, Side] = ("user", "item")
 def export(
     snapshot: Snapshot, target: Path, kind: str | None = None, *, overwrite: bool = False, sign: Path | None = None
 ) -> dict[str, Any]:
-    """Write ``snapshot`` as ``kind``: by default what the target's name says, else arrays."""
-    named = {"": "npy", ".npy": "npy", ".parquet": "parquet", ".dgcf": "dgcf", ".faiss": "faiss"}
-    chosen = kind or named.get(target.suffix.lower(), target.suffix)
+    """Write ``snapshot`` as ``kind``, by default that of the target's suffix, and return what was written."""
+    by_suffix = {"": "npy", ".npy": "npy", ".parquet": "parquet", ".dgcf": "dgcf", ".faiss": "faiss"}
+    chosen = kind or by_suffix.get(target.suffix.lower(), target.suffix)
     if chosen not in EXPORTS:
         near = did_you_mean(chosen, EXPORTS)
         raise ConfigError(f"unknown export {chosen!r}, expected one of {', '.join(EXPORTS)}{near or '.'}")
     if sign is not None and chosen != "dgcf":
-        raise ConfigError(f"only a recommender file is signed, not {chosen}; name it with .dgcf, or leave --sign out.")
+        raise ConfigError(f"only a recommender file can be signed, not {chosen}; name it with .dgcf, or omit --sign.")
     write = partial(_artifact, sign=sign) if chosen == "dgcf" else EXPORTS[chosen]
     write(snapshot, target, overwrite)
     return {
@@ -46,12 +46,12 @@ def export(
 
 def _artifact(snapshot: Snapshot, target: Path, overwrite: bool, sign: Path | None = None) -> None:
     if target.suffix.lower() != ".dgcf":
-        raise ConfigError(f"{target.name} is no name for a recommender file; name it {target.name}.dgcf.")
+        raise ConfigError(f"{target.name} is not a name of a recommender file; name it {target.name}.dgcf.")
     artifact.save(snapshot, target, overwrite=overwrite, sign=sign)
 
 
 def _arrays(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
-    """``users.npy`` and ``items.npy``; in the same order ``user_ids.json``, ``item_ids.json`` and the titles."""
+    """Write ``users.npy`` and ``items.npy``, and in the same order the ids and titles as JSON."""
     with atomic_folder(target, overwrite=overwrite, also=("user_titles.json", "item_titles.json")) as beside:
         for side in SIDES:
             vocabulary = snapshot.vocabulary(side)
@@ -62,7 +62,7 @@ def _arrays(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
 
 
 def _parquet(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
-    """``users.parquet`` and ``items.parquet``: id, title where known, and the embedding as a list of floats."""
+    """Write ``users.parquet`` and ``items.parquet``: id, title if there are titles, embedding as a list of floats."""
     with atomic_folder(target, overwrite=overwrite) as beside, table_engine(target) as engine:
         for side in SIDES:
             vocabulary, rows = snapshot.vocabulary(side), snapshot.embeddings.rows(side)
@@ -81,7 +81,7 @@ def _parquet(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
 
 
 def _faiss(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
-    """An exact inner-product index of the items; its numbers are the places in ``<name>.ids.json`` beside it."""
+    """Write an exact inner-product index of the items; its numbers are positions in ``<name>.ids.json`` beside it."""
     try:
         faiss = import_module("faiss")
     except ImportError:
@@ -94,11 +94,11 @@ def _faiss(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
     with atomic_file(target) as beside:
         try:
             faiss.write_index(index, str(beside))
-        except RuntimeError as problem:  # which faiss raises for a full disk
+        except RuntimeError as problem:  # raised for a full disk
             raise DataError(
                 f"cannot write {target}: faiss failed; free some space or choose another disk."
             ) from problem
-        target.unlink(missing_ok=True)  # wherever this is stopped, no index lies beside the ids of another one
+        target.unlink(missing_ok=True)  # so that a crash never leaves an index beside the ids of another one
         with atomic_file(beside_ids) as ids_beside:
             ids_beside.write_bytes(content)
 

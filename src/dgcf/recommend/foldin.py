@@ -1,12 +1,12 @@
-"""Fold-in: embeddings for a node that training has not seen, from its neighbours, as a layer would compute them.
+"""Fold-in: compute the embeddings of a new node from its neighbours, as the propagation layers would.
 
-The stored layers and gates stay as they are. A new node's row of M comes from its neighbours and the training graph's
-degrees (``neighbours``); then, layer by layer,
+The stored layers and gates do not change. A new node's row of M comes from its neighbours and the degrees of the
+training graph (``neighbours``); then, layer by layer,
 
     E_n⁽ˡ⁾ = Σ_j M_nj α_j⁽ˡ⁾ E_j⁽ˡ⁻¹⁾ + M_nn α_n⁽ˡ⁾ E_n⁽ˡ⁻¹⁾,   E_n⁽⁰⁾ = 0.
 
-Layer 0 is what training adjusts node by node, so of a new one nothing is known and it is zero; fitting it by a few
-steps of BPR was measurably worse. The new node's own gate is that of a node of its degree:
+Layer 0 is trained node by node, so it is zero for a new one; fitting it by a few steps of BPR was measurably worse. The
+new node's gates are those of a node of its degree:
 ``logit α = a + b log(1 + d)`` with a and b by least squares over its side, one line per layer.
 """
 
@@ -25,14 +25,14 @@ from dgcf.recommend.snapshot import Layers, Snapshot, sigmoid
 
 @dataclass(frozen=True)
 class Folded:
-    """A node as if it had been in the graph: ``layers`` (L + 1, dim), ``gates`` α⁽¹⁾ … α⁽ᴸ⁾, ``ranked`` (dim,)."""
+    """A folded-in node: its ``row`` of M, ``layers`` (L + 1, dim), ``gates`` α⁽¹⁾ … α⁽ᴸ⁾, ``ranked`` row (dim,)."""
 
     row: Row
     layers: Floats
     gates: Floats
     ranked: Rows
     length: float
-    """What ``Σ w_l E⁽ˡ⁾`` was divided by: its length after a loss on cosines, else 1."""
+    """The divisor of ``Σ w_l E⁽ˡ⁾``: its length if the loss is on cosines, else 1."""
 
 
 class FoldIn:
@@ -42,14 +42,14 @@ class FoldIn:
         self.snapshot = snapshot
         if snapshot.layers is None or snapshot.rule is None:
             raise DataError(
-                f"model {snapshot.model} cannot fold in a new user or item: its rows do not follow from the graph "
-                "alone; train one of which they do, such as dgcf or lightgcn."
+                f"model {snapshot.model} cannot fold in a new user or item: its embeddings do not follow from the "
+                "graph alone; train one whose embeddings do, such as dgcf or lightgcn."
             )
         self.layers: Layers = snapshot.layers
         self.neighbours = Neighbours(snapshot.train, snapshot.rule)
 
     def fold(self, side: Side, across: Indices, node: int | None = None) -> Folded:
-        """A node of ``side`` with the neighbours ``across``; a known ``node`` has its own layer 0 and gates."""
+        """Fold in a node of ``side`` with the neighbours ``across``; a known ``node`` keeps its layer 0 and gates."""
         row = self.neighbours.row(side, across, node)
         first, other = self._first(side), self._first("item" if side == "user" else "user")
         stored, depth = self.layers.embeddings, self.layers.depth
@@ -66,7 +66,7 @@ class FoldIn:
         return Folded(row, layers, gates, (mean / length).astype(np.float32), length)
 
     def _first(self, side: Side) -> int:
-        """The number of a side's first node."""
+        """Return the number of a side's first node."""
         return 0 if side == "user" else self.snapshot.n_users
 
     def _gates(self, side: Side, degree: int, node: int | None) -> Floats:
@@ -77,7 +77,7 @@ class FoldIn:
             return np.ones(depth)
         line = self.gate_lines[side]
         logits = line[:, 0] + line[:, 1] * np.log1p(degree)
-        return np.resize(sigmoid(logits), depth)  # one line for all layers where they share their gates
+        return np.resize(sigmoid(logits), depth)  # shared gates have one line for all layers
 
     @cached_property
     def gate_lines(self) -> dict[Side, Floats]:
@@ -87,10 +87,10 @@ class FoldIn:
     def _lines(self, side: Side) -> Floats:
         assert self.layers.gate_logits is not None
         degree = self.neighbours.degree(side)
-        met = np.flatnonzero(degree)
-        x = np.log1p(degree[met])
-        logits = self.layers.gate_logits[:, self._first(side) + met].astype(np.float64)
+        trained = np.flatnonzero(degree)
+        x = np.log1p(degree[trained])
+        logits = self.layers.gate_logits[:, self._first(side) + trained].astype(np.float64)
         spread = x - x.mean()
-        # All degrees are equal: the slope is undetermined, and not needed.
+        # If all degrees are equal, the slope is undetermined and not needed.
         slope = logits @ spread / max(float(spread @ spread), 1e-300) if np.ptp(x) > 0 else np.zeros(len(logits))
         return np.stack([logits.mean(1) - slope * x.mean(), slope], axis=1)

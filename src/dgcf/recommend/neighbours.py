@@ -1,7 +1,8 @@
-"""Rows of ``M = L + Lc + I`` for one node at a time, known or new, from the training pairs: no matrix is stored.
+"""Compute rows of ``M = L + Lc + I`` for single nodes, known or new, from the training pairs.
 
-Fold-in and explanations need a single row each. It follows from the node's neighbours and the training graph's
-degrees, by the same formulas in the same precision as the trained operator, so a known node gets exactly its row.
+Fold-in and explanations need one row at a time, so no matrix is stored. A row follows from the node's neighbours and
+the degrees of the training graph, by the formulas and in the precision of the trained operator: a known node gets
+exactly its row.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from dgcf.recommend.snapshot import GraphRule
 
 @dataclass(frozen=True)
 class Row:
-    """One row of M: of a user, ``across`` are items (L) and ``alike`` other users (Lc); of an item the reverse.
+    """One row of M. For a user, ``across`` are items (L) and ``alike`` other users (Lc); for an item the reverse.
 
-    All indices count from 0 on their own side. ``own`` is the diagonal entry: the I and that of Lc.
+    Indices start from 0 on each side. ``own`` is the diagonal entry, from I and Lc.
     """
 
     across: Indices
@@ -34,20 +35,20 @@ class Row:
 
 @dataclass(frozen=True)
 class _Half:
-    """One side of the bipartite graph: who a node of this side met, and the degrees d and dc of this side."""
+    """One side of the bipartite graph: the neighbours of its nodes as compressed rows, and their degrees d and dc."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     degree: Floats
     cross_degree: Floats
 
-    def met(self, nodes: Indices) -> NDArray[np.int32]:
-        """The neighbours of all ``nodes``, one list after the other."""
+    def neighbours(self, nodes: Indices) -> NDArray[np.int32]:
+        """Return the neighbours of all ``nodes``, concatenated."""
         return np.asarray(self.indices[row_entries(self.indptr, nodes)[0]])
 
 
 class Neighbours:
-    """The training graph, ready to give rows of M."""
+    """The training graph, from which rows of M are computed."""
 
     def __init__(self, train: Pairs, rule: GraphRule) -> None:
         self.train, self.rule = train, rule
@@ -58,7 +59,7 @@ class Neighbours:
         item_degree = self.train.item_degrees.astype(np.float64)
         R = self.train.to_scipy()
         Rt = R.T.tocsr()
-        # dc = A (A 1): sums of whole numbers, exact in float64 whatever their order
+        # dc = A (A 1): sums of whole numbers, exact in float64 in any order
         user_cross = np.asarray(R.astype(np.float64) @ item_degree)
         item_cross = np.asarray(Rt.astype(np.float64) @ user_degree)
         return {
@@ -67,21 +68,21 @@ class Neighbours:
         }
 
     def degree(self, side: Side) -> Floats:
-        """How many training neighbours each node of a side has."""
+        """Return the number of training neighbours of each node of a side."""
         return self._halves[side].degree
 
-    def met(self, side: Side, node: int) -> Indices:
-        """The training neighbours of one node, ascending."""
-        return self._halves[side].met(np.array([node])).astype(np.int64)
+    def of(self, side: Side, node: int) -> Indices:
+        """Return the training neighbours of one node, ascending."""
+        return self._halves[side].neighbours(np.array([node])).astype(np.int64)
 
     def row(self, side: Side, across: Indices, node: int | None = None) -> Row:
-        """The row of a node of ``side`` whose neighbours are ``across`` (ascending, each once).
+        """Return the row of a node of ``side`` whose neighbours are ``across`` (ascending, distinct).
 
-        ``node`` is its index if it is a known one, which then is no neighbour of itself. Degrees of all others are
-        those of the training graph: a new node sees the graph as it is, the graph does not see the new node.
+        ``node`` is the index of a known node, which is no neighbour of itself. The degrees of all other nodes are those
+        of the training graph, which a new node does not change.
         """
         other = self._halves["item" if side == "user" else "user"]
-        reached = across[other.degree[across] > 0]  # one that nobody met in training has learned nothing to send
+        reached = across[other.degree[across] > 0]  # a node without training pairs has no trained row
         degree, cross_degree = float(len(reached)), float(other.degree[reached].sum())
         scale = 1.0 / np.sqrt(degree * other.degree[reached]) if self.rule.direct else np.zeros(len(reached))
         alike, alike_weight, diagonal = self._cross(side, reached, degree, cross_degree, node)
@@ -90,12 +91,11 @@ class Neighbours:
     def _cross(
         self, side: Side, across: Indices, degree: float, cross_degree: float, node: int | None
     ) -> tuple[Indices, Floats, float]:
-        """``Lc_nv = |n ∩ v| / √(dc_n dc_v)`` of the other nodes v of this side that pass the filter, and Lc_nn."""
-        nobody = np.zeros(0, dtype=np.int64)
+        """Return the similar nodes v that pass the filter, their ``Lc_nv = |n ∩ v| / √(dc_n dc_v)``, and Lc_nn."""
         if not self.rule.cross or cross_degree == 0:
-            return nobody, np.zeros(0), 0.0
+            return np.zeros(0, dtype=np.int64), np.zeros(0), 0.0
         half, other = self._halves[side], self._halves["item" if side == "user" else "user"]
-        shared = np.bincount(other.met(across), minlength=len(half.degree))
+        shared = np.bincount(other.neighbours(across), minlength=len(half.degree))
         if node is not None:
             shared[node] = 0
         alike = np.flatnonzero(shared)

@@ -1,4 +1,4 @@
-"""A snapshot with what is derived from it once for all requests, and the steps that requests share."""
+"""A snapshot prepared for requests: the structures derived from it once, and the steps that requests share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dgcf.recommend.users import Users, users_of
 
 
 class Prepared:
-    """A snapshot, ready to answer; everything below is computed on first use."""
+    """A snapshot and its derived structures, each computed on first use."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -45,7 +45,7 @@ class Prepared:
 
     @cached_property
     def item_cosines(self) -> CosineSimilarity:
-        """How alike the items' embeddings are; raises ``DataError`` for a model without."""
+        """Cosines of the items' embeddings; raises ``DataError`` for a model without embeddings."""
         return CosineSimilarity(self.snapshot.item_rows)
 
     @cached_property
@@ -53,11 +53,11 @@ class Prepared:
         return {}
 
     def similarity(self, side: Side) -> Similarity:
-        """Return how alike users or items are; raises ``DataError`` for a model that cannot tell."""
+        """Return the similarity of users or of items; raise ``DataError`` for a model without one."""
         embeddings = self.snapshot.ranking.embeddings
         if embeddings is not None and embeddings.dim == 1:
             raise DataError(
-                f"model {self.snapshot.model} has one number for each {side} and cannot tell how similar two are; "
+                f"model {self.snapshot.model} has one number for each {side} and no similarity between two; "
                 "train another, such as item-knn or dgcf."
             )
         if side not in self._similarities:
@@ -79,7 +79,7 @@ class Prepared:
         return index
 
     def distinct(self, side: Side, names: Ids) -> tuple[Indices, list[str]]:
-        """Return the indices of names, ascending and each once, and a note on each name that came twice."""
+        """Return the distinct indices of names, ascending, and a note on each repeated name."""
         index, counts = np.unique(self.find_some(side, names), return_counts=True)
         title = self.snapshot.vocabulary(side).title_of
         repeated = [title(number) for number in index[counts > 1].tolist()]
@@ -93,11 +93,6 @@ class Prepared:
         known = self.names["user"].find(user)
         return np.union1d(index, self.snapshot.train[known]), known, notes
 
-    def seen(self, users: Indices, exclude_seen: bool) -> Pairs:
-        """Return a row of items to hide for each user."""
-        seen = self.snapshot.seen
-        return seen.take(users) if exclude_seen else Pairs.empty(len(users), seen.n_items)
-
     def rank(
         self,
         queries: Any,
@@ -107,7 +102,7 @@ class Prepared:
         exclude: Ids | None = None,
         device: str | None = None,
     ) -> tuple[TopK, list[str]]:
-        """Return the best items, or the best of ``only`` some, without the hidden and the excluded ones; and notes."""
+        """Return the k best items, restricted to ``only``, without hidden and excluded ones; and notes."""
         k = require_k(k)
         allowed = np.ones(self.snapshot.n_items, dtype=bool)
         if only is not None:
@@ -119,7 +114,7 @@ class Prepared:
         return best, note_if_short(k, left)
 
     def table(self, first: Mapping[str, Sequence[Any]], best: TopK, notes: Sequence[str], side: Side = "item") -> Table:
-        """Return one row per ranked item, or user, with the columns ``first``, which have a value per query."""
+        """Return a table with a row per ranked item or user; ``first`` are leading columns with a value per query."""
         vocabulary = self.snapshot.vocabulary(side)
         row, place = np.nonzero(best.item_idx >= 0)
         index = best.item_idx[row, place].tolist()

@@ -150,7 +150,7 @@ class Recommender:
         """
         prepared = self._prepared
         index = prepared.find("user", users)
-        queries, hidden = self.snapshot.ranking.queries(index), prepared.seen(index, exclude_seen)
+        queries, hidden = self.snapshot.ranking.queries(index), self.snapshot.hidden_items(index, exclude_seen)
         best, notes = prepared.rank(queries, hidden, k, items, exclude, device)
         return prepared.table({"user": [self.snapshot.users.id_of(user) for user in index.tolist()]}, best, notes)
 

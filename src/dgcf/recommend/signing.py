@@ -1,6 +1,6 @@
-"""Signed artefacts: an Ed25519 signature of the manifest, which holds the checksum of every member.
+"""Sign and verify artefacts: an Ed25519 signature of the manifest, which holds the checksum of every member.
 
-``DGCF_VERIFY_KEY`` names the file of a public key. Where it is set, only what its private key signed is loaded.
+``DGCF_VERIFY_KEY`` names the file of a public key. If it is set, only artefacts signed with its private key are loaded.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def sign(manifest: bytes, key: Path) -> bytes:
 
 
 def required() -> Path | None:
-    """Return the file of the public key that every artefact must be signed with, or None if any one is loaded."""
-    named = os.environ.get(VERIFY_KEY, "")
-    return Path(named).expanduser() if named else None
+    """Return the file of the public key that every artefact must be signed for, or None if none is required."""
+    key = os.environ.get(VERIFY_KEY, "")
+    return Path(key).expanduser() if key else None
 
 
 def verify(path: Path, manifest: bytes, signature: bytes | None) -> None:
-    """Refuse the artefact at ``path`` where a signature is required and this is none."""
+    """Raise ``ArtifactError`` if a signature is required and ``signature`` is missing or not valid."""
     key = required()
     if key is None:
         return
@@ -46,7 +46,7 @@ def verify(path: Path, manifest: bytes, signature: bytes | None) -> None:
         public.verify(signature, manifest)
     except InvalidSignature:
         raise ArtifactError(
-            f"the signature of {path} is not of the key {key}; do not trust it, and get it again from its maker."
+            f"the signature of {path} does not match the key {key}; do not trust it, and get it again from its source."
         ) from None
 
 
@@ -69,10 +69,10 @@ def _key(path: Path, kind: Literal["private", "public"]) -> Any:
         reason = "a key of another algorithm"
     except OSError as problem:
         reason = problem.strerror or str(problem)
-    except TypeError:  # which the library raises for want of a password
+    except TypeError:  # raised for a missing password
         reason = f"encrypted: decrypt it with `openssl pkey -in {path} -out KEY.pem`"
-    except Exception:  # the library has many errors for what is no key
-        reason = "no PEM file of one"
+    except Exception:  # the library raises many errors for a file that is not a key
+        reason = "not a PEM file of a key"
     raise ConfigError(
         f"{path} is not an Ed25519 {kind} key ({reason}); make a pair with `openssl genpkey -algorithm ed25519 -out "
         "KEY.pem` and `openssl pkey -in KEY.pem -pubout -out PUBLIC.pem`."

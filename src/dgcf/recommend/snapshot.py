@@ -1,4 +1,4 @@
-"""A trained model as NumPy arrays: what an artefact stores and recommending reads.
+"""A trained model as NumPy arrays, as stored in an artefact and read by recommendation.
 
 Nodes are numbered users first, then items, as in the graph: N = n_users + n_items.
 """
@@ -15,15 +15,16 @@ import numpy as np
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import DataError
-from dgcf.ranking.arrays import Floats, Rows, Side
+from dgcf.ranking.arrays import Floats, Indices, Rows, Side
 from dgcf.ranking.rankings import Embeddings, Ranking
 
 
 @dataclass(frozen=True)
 class GraphRule:
-    """How the entries of ``M = L + Lc + I`` follow from the pairs, with ε as a number (``None``: nothing is filtered).
+    """How the entries of ``M = L + Lc + I`` follow from the training pairs.
 
-    ``cross`` says whether Lc is part of M; the other fields are those of ``PropagationSpec``.
+    ``cross``: whether Lc is part of M; ``epsilon``: the filter's threshold ε as a number, or None without a filter; the
+    other fields are those of ``PropagationSpec``.
     """
 
     direct: bool
@@ -47,14 +48,14 @@ class Layers:
         return len(self.embeddings) - 1
 
     def gate(self, layer: int, nodes: Any = slice(None)) -> Floats:
-        """``α⁽ˡ⁾ = σ(w⁽ˡ⁾)`` of some nodes, for l = 1 … L; ones where the model has no gates."""
+        """Return ``α⁽ˡ⁾ = σ(w⁽ˡ⁾)`` of some nodes, for l = 1 … L; ones if the model has no gates."""
         if self.gate_logits is None:
             return np.asarray(np.ones(self.embeddings.shape[1])[nodes])
         return sigmoid(self.gate_logits[(layer - 1) % len(self.gate_logits)][nodes].astype(np.float64))
 
 
 def sigmoid(logits: Floats) -> Floats:
-    """``1 / (1 + e^−x)``; a logit so low that e^−x overflows would round to 0 anyway."""
+    """Return ``1 / (1 + e^−x)``; where e^−x overflows the result is 0, as rounding would give."""
     with np.errstate(over="ignore"):
         return np.asarray(1.0 / (1.0 + np.exp(-logits)))
 
@@ -63,9 +64,9 @@ def sigmoid(logits: Floats) -> Floats:
 class Snapshot:
     """A trained model.
 
-    ``ranking`` holds NumPy arrays. ``train`` holds the training pairs, the edges of the graph; ``seen`` all known pairs
-    of every split. ``rule`` is None for a model without a graph, ``load_layers`` unless the ranking's rule is
-    ``LinearLayers``. ``about`` is plain JSON data: model, settings, seed, dataset, metrics.
+    ``ranking`` holds NumPy arrays. ``train``: the training pairs, the edges of the graph; ``seen``: the pairs of all
+    splits. ``rule`` is None for a model without a graph; ``load_layers`` is None unless the ranking's rule is
+    ``LinearLayers``. ``about`` is JSON data: model, settings, seed, dataset, metrics.
     """
 
     about: Mapping[str, Any]
@@ -98,8 +99,8 @@ class Snapshot:
     def no_embeddings(self) -> DataError:
         """Return the error for a model without embeddings."""
         return DataError(
-            f"model {self.model} weighs items by items and has no embeddings, which this needs; train one that "
-            "has, such as dgcf, lightgcn or ials."
+            f"model {self.model} has weights between items and no embeddings, which this needs; train a model with "
+            "embeddings, such as dgcf, lightgcn or ials."
         )
 
     @property
@@ -122,8 +123,12 @@ class Snapshot:
     def vocabulary(self, side: Side) -> Vocabulary:
         return self.users if side == "user" else self.items
 
+    def hidden_items(self, users: Indices, exclude_seen: bool) -> Pairs:
+        """Return a row of items to hide for each user: the seen ones, or none."""
+        return self.seen.take(users) if exclude_seen else Pairs.empty(len(users), self.n_items)
+
     def layer_weights(self, depth: int) -> Floats:
-        """w, (L + 1,): how much of each layer is in a ranked row, ``e = Σ_l w_l E⁽ˡ⁾``."""
+        """Return w, (L + 1,): the weight of each layer in a ranked row, ``e = Σ_l w_l E⁽ˡ⁾``."""
         if self.readout == "last":
             return np.append(np.zeros(depth), 1.0)
         return np.full(depth + 1, 1.0 / (depth + 1))

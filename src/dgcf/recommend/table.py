@@ -1,4 +1,4 @@
-"""The result of a question: a light table that prints well and turns into whatever frame the reader uses."""
+"""The table of results: prints in terminals and notebooks, converts to pandas, Polars, Arrow and CSV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Column = Sequence[Any] | np.ndarray[Any, Any]
 
 
 class Table:
-    """Columns of equal length, by name; ``notes`` are sentences that the reader should know.
+    """Columns of equal length, by name, with ``notes`` for the reader.
 
     >>> table = Table({"item": ["a", "b"], "rank": [1, 2], "score": [0.5, 0.25]})
     >>> table["item"]
@@ -58,7 +58,7 @@ class Table:
             raise DataError(f"the table has no column {column!r}{hint}") from None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Row by row."""
+        """Yield the rows."""
         for values in zip(*self._columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 
@@ -67,7 +67,7 @@ class Table:
 
     __hash__ = None  # type: ignore[assignment]
 
-    # -- to other tools ---------------------------------------------------------------------------------------------
+    # -- conversions ------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, list[Any]]:
         return {name: list(column) for name, column in self._columns.items()}
@@ -83,7 +83,7 @@ class Table:
         return _frames("pyarrow").table(self.to_dict())
 
     def to_csv(self, path: str | Path | None = None) -> str | None:
-        """Write a CSV file, or give its text where no path is given."""
+        """Write a CSV file, or return its text if no path is given."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -94,7 +94,7 @@ class Table:
             beside.write_text(text.getvalue(), encoding="utf-8", newline="")
         return None
 
-    # -- to the eye -------------------------------------------------------------------------------------------------
+    # -- display ----------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         rows = [self.columns, *self._shown()]
@@ -110,17 +110,17 @@ class Table:
 
     def __rich__(self) -> rich.table.Table:
         from rich.table import Table as RichTable
-        from rich.text import Text  # its text is never markup
+        from rich.text import Text  # not parsed as markup
 
-        drawn = RichTable(title=Text(printable_line(self.title)), caption=Text("\n".join(self._footnotes())))
+        table = RichTable(title=Text(printable_line(self.title)), caption=Text("\n".join(self._footnotes())))
         for name in self.columns:
-            drawn.add_column(Text(name), justify="right" if self._is_number(name) else "left", overflow="fold")
+            table.add_column(Text(name), justify="right" if self._is_number(name) else "left", overflow="fold")
         for row in self._shown():
-            drawn.add_row(*map(Text, row))
-        return drawn
+            table.add_row(*map(Text, row))
+        return table
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """Return the HTML that notebooks display."""
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._shown()

@@ -1,4 +1,4 @@
-"""Safetensors members: the header is checked against the bytes that are there before any array is made of them."""
+"""Decode safetensors members; the header is checked against the file's size before any array is created."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from dgcf.stored import InvalidFileError, NonNegativeInt, check_type, decode_json
 
 HEADER_BYTES = 2**16
-"""The largest header that is read; a recommender's members have at most eight arrays."""
+"""The largest header that is read; members of an artefact have at most eight arrays."""
 LARGEST = 1e16
-"""Numbers beyond it are no trained ones, and inner products of them overflow float32."""
+"""The largest number accepted: inner products of larger ones overflow float32."""
 _DTYPES = {"U8": "|u1", "I32": "<i4", "I64": "<i8", "F32": "<f4"}
 Arrays = dict[str, NDArray[Any]]
 
@@ -34,7 +34,7 @@ def decode_tensors(data: bytes, name: str) -> Arrays:
     tensors = check_type(header, dict[str, _Tensor], name)
     arrays: Arrays = {}
     end = 0
-    for key, tensor in sorted(tensors.items(), key=lambda one: one[1]["data_offsets"]):
+    for key, tensor in sorted(tensors.items(), key=lambda entry: entry[1]["data_offsets"]):
         dtype, count = np.dtype(_DTYPES[tensor["dtype"]]), math.prod(tensor["shape"])
         if tensor["data_offsets"] != [end, end + count * dtype.itemsize]:
             raise InvalidFileError(f"{name}: the bytes of {key[:40]!r} do not follow from its shape")
@@ -49,7 +49,7 @@ def decode_tensors(data: bytes, name: str) -> Arrays:
 
 
 def floats(arrays: Arrays, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return a float32 array of a shape, all finite and of a sensible size."""
+    """Return a float32 array of this shape; raise if a number is not finite or beyond ``LARGEST``."""
     array = _named(arrays, name, np.float32)
     if array.shape != shape:
         raise InvalidFileError(f"{name} has the shape {array.shape}, expected {shape}")
