@@ -14,7 +14,7 @@ from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.crosshop.hubs import pairs_reaching, split_hubs
 from dgcf.graph.theory import report as report_module
 from dgcf.graph.theory.oscillation import oscillation
-from dgcf.graph.theory.report import graph_report, value_histogram
+from dgcf.graph.theory.report import graph_report
 from dgcf.graph.theory.walk import SMALL, Walk
 from tests.graph.conftest import dense_cross, interactions
 
@@ -34,7 +34,8 @@ def test_histogram_by_classes_equals_the_dense_one(R: csr_array) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report_module, "BISECTIONS", 0)
         assert split_hubs(R, 0).count > 0, "no hub is taken, so this tests nothing"
-        found = value_histogram(interaction_matrix(R))
+        found = graph_report(R).histogram
+    assert found is not None
     values = dense_cross(R)[dense_cross(R) > 0]
     place = np.searchsorted(report_module.FLOORS, values, side="right") - 1
     counts = np.bincount(place, minlength=len(report_module.FLOORS))

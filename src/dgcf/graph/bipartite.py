@@ -35,33 +35,21 @@ def _binary(R: Any) -> csr_array:
             "build one with scipy.sparse.csr_array((ones, (user_idx, item_idx)), shape=(n_users, n_items))."
         )
     matrix = csr_array(R, dtype=np.float64, copy=True)
-    _require_valid_values(matrix.data)
+    if (invalid := matrix.data[~(np.isfinite(matrix.data) & (matrix.data >= 0))]).size:
+        raise DataError(
+            f"the interaction matrix holds the value {invalid[0]}, expected finite values from 0 on "
+            "(0: no interaction, above 0: an interaction); drop or correct those pairs."
+        )
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     matrix.data = np.ones(matrix.nnz)
     return matrix
 
 
-def _require_valid_values(values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    if np.isfinite(values).all() and (values >= 0).all():
-        return
-    bad = values[~np.isfinite(values) | (values < 0)][0]
-    raise DataError(
-        f"the interaction matrix holds the value {bad}, expected finite values from 0 on "
-        "(0: no interaction, above 0: an interaction); drop or correct those pairs."
-    )
-
-
 def adjacency(R: csr_array) -> csr_array:
     """Return ``A = [[0, R], [Rᵀ, 0]]``, shape (N, N) with N = n_users + n_items: users first, then items."""
     n_users, n_items = R.shape
     Rt = R.T.tocsr()
-    n_nodes = n_users + n_items
-    return csr_array(
-        (
-            np.concatenate([R.data, Rt.data]),
-            np.concatenate([R.indices + n_users, Rt.indices]),
-            np.concatenate([R.indptr, R.nnz + Rt.indptr[1:]]),
-        ),
-        shape=(n_nodes, n_nodes),
-    )
+    indices = np.concatenate([R.indices + n_users, Rt.indices])
+    indptr = np.concatenate([R.indptr, R.nnz + Rt.indptr[1:]])
+    return csr_array((np.concatenate([R.data, Rt.data]), indices, indptr), shape=(n_users + n_items,) * 2)

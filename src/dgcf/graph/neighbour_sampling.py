@@ -36,18 +36,15 @@ class SampledMean:
 
     def __init__(self, matrix: StoredMatrix, draw: NeighbourDraw) -> None:
         self.matrix, self.draw = matrix, draw
-        self.dtype, self.device, self.nbytes = matrix.dtype, matrix.device, matrix.nbytes
+        self.dtype, self.device = matrix.dtype, matrix.device
 
     def to(self, device: torch.device, dtype: torch.dtype) -> SampledMean:
-        """Return the map on another device or in another precision."""
         return SampledMean(self.matrix.to(device, dtype), self.draw)
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """Return ``M x`` or ``(M x)[rows]``."""
         return product(self._sampled(rows), x)
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """Return ``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
         return product(transpose(self._sampled(rows)), grad)
 
     def _sampled(self, rows: Tensor | None) -> CSR:

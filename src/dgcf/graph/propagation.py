@@ -88,19 +88,13 @@ class Propagation:
         """Device of the operator, on which embeddings must be, too."""
         return self.operator.device
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensors that a product reads."""
-        return self.operator.nbytes
-
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Propagation:
         """Return the operator on another device or in another precision: float32, float64 or bfloat16."""
         dtype = self.dtype if dtype is None else dtype
         if dtype not in PRECISIONS:
             raise ConfigError(f"a propagation cannot be stored as {dtype}; choose float32, float64 or bfloat16.")
         operator = self.operator.to(self.device if device is None else torch.device(device), dtype)
-        shape = (self.n_users, self.n_items)
-        return Propagation(operator, self.spec, shape, self._cross, self.direct_edges)
+        return Propagation(operator, self.spec, (self.n_users, self.n_items), self._cross, self.direct_edges)
 
     def apply(self, x: Tensor, rows: Tensor | None = None, drop: EdgeDrop | None = None) -> Tensor:
         """Return ``M x``, (N, dim), or only its ``rows``, (len(rows), dim); differentiable with respect to x.

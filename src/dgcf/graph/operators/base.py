@@ -22,10 +22,6 @@ class LinearMap(Protocol):
     dtype: torch.dtype
     device: torch.device
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensors that a product reads."""
-
     def to(self, device: torch.device, dtype: torch.dtype) -> Any:
         """Return the same map on another device or in another precision."""
 
@@ -44,20 +40,17 @@ class StoredMap:
 
     def __init__(self, matrix: StoredMatrix) -> None:
         self.matrix = matrix
-        self.dtype, self.device, self.nbytes = matrix.dtype, matrix.device, matrix.nbytes
+        self.dtype, self.device = matrix.dtype, matrix.device
 
     def to(self, device: torch.device, dtype: torch.dtype) -> StoredMap:
-        """Return the same map on another device or in another precision."""
         return stored_map(self.matrix.to(device, dtype))
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """Return ``M x`` or ``(M x)[rows]``."""
         if rows is None:
             return _rescaled(self.matrix.product(x, self.matrix.weights(drop)), drop)
         return _rescaled(product(self.matrix.rows(rows, drop), x), drop)
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """Return ``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
         if rows is None:
             return _rescaled(self.matrix.product(grad, self.matrix.weights(drop, adjoint=True)), drop)
         return _rescaled(product(transpose(self.matrix.rows(rows, drop)), grad), drop)

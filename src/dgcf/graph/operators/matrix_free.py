@@ -57,17 +57,9 @@ class MatrixFree:
         return cls(stored_map(StoredMatrix(A, dtype, device)), direct_scale, inverse_sqrt(cross_degree), diagonal)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> MatrixFree:
-        """Return the same map on another device or in another precision."""
         return MatrixFree(self.A.to(device, dtype), *self._exact)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensors that a product reads."""
-        scales = (self.direct_scale, self.cross_scale, self.diagonal)
-        return self.A.nbytes + sum(scale.nbytes for scale in scales if scale is not None)
-
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """Return ``M x`` or ``(M x)[rows]``."""
         if rows is None:
             return self._whole(x, drop, self.A.forward)
         neighbours = self._neighbours(rows)
@@ -80,7 +72,6 @@ class MatrixFree:
         return result.add_(self._thinned_diagonal(drop)[rows] * x[rows])
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """Return ``Mᵀ grad`` or ``M[rows]ᵀ grad``, with the draws of the forward product."""
         if rows is None:
             return self._whole(grad, drop, self.A.adjoint)
         neighbours = self._neighbours(rows)

@@ -53,23 +53,15 @@ class LowFrequencies:
             values, vectors = eigh(matrix.toarray(), subset_by_index=(n_nodes - count, n_nodes - 1))
         return cls(np.ascontiguousarray(vectors), 2.0 - values, dtype, device)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensors that a product reads."""
-        return self.vectors.nbytes + self.gains.nbytes
-
     def to(self, device: torch.device, dtype: torch.dtype) -> LowFrequencies:
-        """Return the same map on another device or in another precision."""
         return LowFrequencies(*self._exact, dtype, device)
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """Return ``M x`` or ``(M x)[rows]``."""
         self._refuse(drop)
         outer = self.vectors if rows is None else self.vectors[rows]
         return outer @ (self.gains * (self.vectors.T @ x))
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """Return ``Mᵀ grad`` or ``M[rows]ᵀ grad``."""
         self._refuse(drop)
         outer = self.vectors if rows is None else self.vectors[rows]
         return self.vectors @ (self.gains * (outer.T @ grad))

@@ -43,11 +43,6 @@ class StoredMatrix:
             return self
         return StoredMatrix(self.exact, dtype, device)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensors that a product reads."""
-        return sum(part.nbytes for part in (self.offsets, self.indices, self.values))
-
     @cached_property
     def mirror(self) -> NDArray[np.int64]:
         """(nnz,): the number of the mirrored entry of each entry."""

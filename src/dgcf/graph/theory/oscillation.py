@@ -14,42 +14,21 @@ from dgcf.graph.bipartite import adjacency, interaction_matrix
 from dgcf.graph.crosshop.build import CrossHop, Progress, cross_hop, silent
 from dgcf.graph.normalize import laplacian
 from dgcf.graph.spec import Epsilon
-from dgcf.graph.theory.walk import Ends, Walk, gap_bounds
+from dgcf.graph.theory.walk import Ends, Walk, gap_bounds, gaps
 
 Floats = NDArray[np.float64]
 # The paper's claims: self-loops do not prevent oscillation, cross-hop edges do.
 # A + I has the self-loop of graph convolutions; relative to the normalised L, the loop of L + I weighs far more.
-PAPER_CLAIMS = {
-    "L": "two limits",
-    "L+I": "two limits",
-    "A+I": "two limits",
-    "L+Lc": "one limit",
-    "L+Lc+I": "one limit",
-}
+PAPER_CLAIMS = {"L": "two limits", "L+I": "two limits", "A+I": "two limits", "L+Lc": "one limit", "L+Lc+I": "one limit"}
 ROUNDING = 1e-12
-# JSON field of the report: attribute of a walk.
-REPORTED = {
-    "gap_limit": "gap_limit",
-    "gap_limit_exact": "gap_limit_exact",
-    "decay_per_step": "decay_per_step",
-    "flip_per_step": "flip_per_step",
-    "within_bound": "within_bound",
-    "pi_error": "limit_error",
-    "two_limits": "two_sided",
-    "steps": "steps",
-    "settled": "settled",
-}
 
 
 @dataclass(frozen=True)
 class WalkReport:
     """The walk on one matrix, from the uniform distribution, on one connected component."""
 
-    name: str
     gaps: Floats
     """``‖x(t) − x(t+1)‖₁`` measured, t = 0, 1, …"""
-    distances: Floats
-    """``‖x(t) − π‖₁``, where π is the limit of even or of odd steps, as t is."""
     bounds: Floats
     """The paper's bound on each gap."""
     gap_limit: float
@@ -102,8 +81,7 @@ class Component:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the component as JSON-ready values."""
-        derived = {"gap_limit": self.gap_limit, "one_limit_with_cross": self.one_limit_with_cross}
-        return asdict(self) | derived
+        return {**asdict(self), "gap_limit": self.gap_limit, "one_limit_with_cross": self.one_limit_with_cross}
 
 
 @dataclass(frozen=True)
@@ -127,10 +105,19 @@ class OscillationReport:
     def to_dict(self, name: str) -> dict[str, Any]:
         """Return the report as JSON-ready values; ``name`` is the dataset's."""
         walks = self.walks
+
+        def of_walks(field: str) -> dict[str, Any]:
+            return {name: getattr(walk, field) for name, walk in walks.items()}
+
+        numbers = ("gap_limit", "gap_limit_exact", "decay_per_step", "flip_per_step", "within_bound")
         return {
             "name": name,
             "epsilon": self.epsilon,
-            **{key: {name: getattr(walk, field) for name, walk in walks.items()} for key, field in REPORTED.items()},
+            **{field: of_walks(field) for field in numbers},
+            "pi_error": of_walks("limit_error"),
+            "two_limits": of_walks("two_sided"),
+            "steps": of_walks("steps"),
+            "settled": of_walks("settled"),
             "paper_claims": PAPER_CLAIMS,
             "gaps": {name: walk.gaps.tolist() for name, walk in walks.items()},
             "bound": {name: walk.bounds.tolist() for name, walk in walks.items()},
@@ -144,16 +131,11 @@ class OscillationReport:
 
 
 def oscillation(
-    interactions: object,
-    epsilon: Epsilon = "auto",
-    *,
-    steps: int = 40,
-    max_steps: int | None = None,
-    progress: Progress = silent,
+    interactions: object, epsilon: Epsilon = "auto", *, steps: int = 40, progress: Progress = silent
 ) -> OscillationReport:
     """Report on walks on L, L + I, A + I, L + Lc and L + Lc + I over the largest component, in float64.
 
-    ``steps`` gaps are recorded for each; the walk then continues until it settles, or for ``max_steps``.
+    ``steps`` gaps are recorded for each; the walk then continues until it settles.
     """
     R = interaction_matrix(interactions)
     n_users = R.shape[0]
@@ -169,25 +151,22 @@ def oscillation(
     matrices = {"L": L, "L+I": L + eye, "A+I": A + eye, "L+Lc": L + Lc, "L+Lc+I": L + Lc + eye}
     walks = {}
     for done, (name, matrix) in enumerate(matrices.items(), start=2):
-        walks[name] = walk_report(name, Walk(csr_array(matrix), users_inside), steps, max_steps)
+        walks[name] = walk_report(Walk(csr_array(matrix), users_inside), steps)
         progress(done, parts)
     start = np.full(len(nodes), 1.0 / len(nodes))
     return OscillationReport(
-        cross.epsilon, walks, components, isolated, _symmetric_gaps(L, start, steps), gap_bounds(L, start, steps)
+        cross.epsilon, walks, components, isolated, gaps(L, start, steps), gap_bounds(L, start, steps)
     )
 
 
-def walk_report(name: str, walk: Walk, steps: int, max_steps: int | None = None) -> WalkReport:
+def walk_report(walk: Walk, steps: int) -> WalkReport:
     """Return the measurements of one walk beside the values of the closed forms."""
     start = walk.uniform()
-    gaps, distances = walk.trace(start, steps)
-    even, odd, taken, settled = walk.run(start, max_steps)
+    even, odd, taken, settled = walk.run(start)
     even_limit, odd_limit = walk.limits(start)
     error = max(float(np.abs(even - even_limit).max()), float(np.abs(odd - odd_limit).max()))
     return WalkReport(
-        name=name,
-        gaps=gaps,
-        distances=distances,
+        gaps=gaps(walk.transition, start, steps),
         bounds=gap_bounds(walk.transition, start, steps),
         gap_limit=float(np.abs(even - odd).sum()),
         gap_limit_exact=float(np.abs(even_limit - odd_limit).sum()),
@@ -215,14 +194,3 @@ def _components(
         for label in order
     ]
     return components, order, int(np.count_nonzero(sizes == 1))
-
-
-def _symmetric_gaps(L: csr_array, start: Floats, steps: int) -> Floats:
-    """Return ``‖Lᵗx − Lᵗ⁺¹x‖₁``, t = 0 … steps − 1: the gaps of layers whose columns are not normalised."""
-    gaps = np.empty(steps)
-    x = start
-    for t in range(steps):
-        following = L @ x
-        gaps[t] = np.abs(x - following).sum()
-        x = following
-    return gaps

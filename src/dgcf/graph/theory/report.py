@@ -71,7 +71,7 @@ class GraphReport:
 
     def to_dict(self, name: str) -> dict[str, Any]:
         """Return the report as JSON-ready values; ``name`` is the dataset's."""
-        cross, warning = self.cross, self.cross.warning()
+        cross, warning, bins = self.cross, self.cross.warning(), self.histogram
         return {
             "name": name,
             "users": self.n_users,
@@ -84,9 +84,7 @@ class GraphReport:
             "memory_bytes": self.memory_bytes,
             "peak_held": cross.peak_held,
             "build_seconds": self.build_seconds,
-            "histogram": None
-            if self.histogram is None
-            else {"edges": self.histogram.edges.tolist(), "counts": self.histogram.counts.tolist()},
+            "histogram": bins and {"edges": bins.edges.tolist(), "counts": bins.counts.tolist()},
             "warnings": [] if warning is None else [warning],
         }
 
@@ -106,11 +104,6 @@ def graph_report(
     return GraphReport(n_users, n_items, cross, seconds, spread)
 
 
-def value_histogram(R: csr_array) -> Histogram:
-    """Return the histogram of all values of Lc, computed in a stream that keeps only the counts."""
-    return _histogram(_counted_sides(R), silent)
-
-
 def _counted_sides(R: csr_array) -> list[tuple[Cooccurrence, Hubs]]:
     """Return both sides with their hubs; raise ``DataError`` if the remaining work exceeds the limit."""
     sides = []
@@ -124,6 +117,7 @@ def _counted_sides(R: csr_array) -> list[tuple[Cooccurrence, Hubs]]:
 
 
 def _histogram(sides: list[tuple[Cooccurrence, Hubs]], progress: Progress) -> Histogram:
+    """Return the histogram of all values of Lc, computed in a stream that keeps only the counts."""
     counts, done = np.zeros(len(FLOORS), dtype=np.int64), 0
     for side, hubs in sides:
         for part, rows in _counts(side, hubs):

@@ -87,22 +87,10 @@ class Walk:
         P = self.transition
         return float(np.abs(P[: self.n_users, self.n_users :] @ even[self.n_users :] - even[: self.n_users]).sum())
 
-    def trace(self, start: Floats, steps: int) -> tuple[Floats, Floats]:
-        """Return ``‖x(t) − x(t+1)‖₁`` and the distance of x(t) to the limit of its parity, for t = 0 … steps − 1."""
-        P, x = self.transition, start
-        limits = self.limits(start)
-        gaps, distances = np.empty(steps), np.empty(steps)
-        for t in range(steps):
-            following = P @ x
-            gaps[t] = np.abs(x - following).sum()
-            distances[t] = np.abs(x - limits[t % 2]).sum()
-            x = following
-        return gaps, distances
-
-    def run(self, start: Floats, max_steps: int | None = None) -> tuple[Floats, Floats, int, bool]:
+    def run(self, start: Floats) -> tuple[Floats, Floats, int, bool]:
         """Walk until settled; return x at an even and the next odd step, the steps taken and whether it settled."""
         P, x = self.transition, start
-        most = max(200, WALK_BUDGET // max(self.M.nnz, 1)) if max_steps is None else max_steps
+        most = max(200, WALK_BUDGET // max(self.M.nnz, 1))
         for step in range(0, most, 2):
             odd = P @ x
             even = P @ odd
@@ -140,6 +128,16 @@ def _end(S: csr_array, which: str, moved: list[Floats], by: float) -> float:
     start = np.cos(np.arange(S.shape[0]))  # fixed, so that the result is reproducible
     (value,) = eigsh(operator, k=1, which=which, v0=start, ncv=BASIS, tol=1e-7, return_eigenvectors=False)
     return float(value)
+
+
+def gaps(matrix: csr_array, x: Floats, steps: int) -> Floats:
+    """Return ``‖x(t) − x(t+1)‖₁`` for x(t) = matrixᵗ x, t = 0 … steps − 1."""
+    lengths = np.empty(steps)
+    for t in range(steps):
+        following = matrix @ x
+        lengths[t] = np.abs(x - following).sum()
+        x = following
+    return lengths
 
 
 def gap_bounds(matrix: csr_array, start: Floats, steps: int) -> Floats:

@@ -51,13 +51,8 @@ class BatchRows:
         order = np.argsort(nodes.astype(np.uint16 if n_nodes <= 1 << 16 else np.int32), kind="stable")
         offsets = np.zeros(n_nodes + 1, dtype=np.int32)
         np.cumsum(np.bincount(nodes, minlength=n_nodes), out=offsets[1:])
-        positions = CSR(
-            torch.from_numpy(offsets),
-            torch.from_numpy(order.astype(np.int32)),
-            x.new_full(rows.shape, weight),
-            len(rows),
-        )
-        return cls(rows, positions)
+        places = torch.from_numpy(order.astype(np.int32))
+        return cls(rows, CSR(torch.from_numpy(offsets), places, x.new_full(rows.shape, weight), len(rows)))
 
     @cached_property
     def times(self) -> Tensor:
@@ -129,12 +124,7 @@ class Strip:
         self.straight = straight if plan.mean else None
 
     def backward(
-        self,
-        sent: Tensor,
-        decay: Tensor | None,
-        matrices: Sequence[tuple[int, CSR]],
-        dots: Tensor | None,
-        out: Tensor,
+        self, sent: Tensor, decay: Tensor | None, matrices: Sequence[tuple[int, CSR]], dots: Tensor | None, out: Tensor
     ) -> None:
         """Propagate the gradient through some layers; after the first, write that of E⁽⁰⁾ to the strip of ``out``.
 
@@ -155,10 +145,9 @@ class Strip:
     def _dot(self, grad: Tensor, inner: Tensor, dots: Tensor) -> None:
         """Write the inner products of the rows of two matrices, block by block."""
         first = self.columns.start // BLOCK
-        for block, (a, b) in enumerate(
-            zip(torch.split(grad, BLOCK, dim=1), torch.split(inner, BLOCK, dim=1), strict=True)
-        ):
-            torch.linalg.vecdot(a, b, out=dots[first + block])
+        blocks = zip(torch.split(grad, BLOCK, dim=1), torch.split(inner, BLOCK, dim=1), strict=True)
+        for block, (a, b) in enumerate(blocks, start=first):
+            torch.linalg.vecdot(a, b, out=dots[block])
 
 
 class StripStack(torch.autograd.Function):

@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dgcf.graph.edge_dropout import GOLDEN, EdgeDrop
-from dgcf.graph.kernels.cuda.triton_kernels import (
-    collect_kernel,
-    long_rows_kernel,
-    readout_kernel,
-    segments_kernel,
-)
+from dgcf.graph.kernels.cuda.triton_kernels import collect_kernel, long_rows_kernel, readout_kernel, segments_kernel
 from dgcf.graph.operators.base import StoredMap
 from dgcf.graph.operators.stored import StoredMatrix
 
@@ -155,7 +150,6 @@ class GpuMap(StoredMap):
         self.gpu_matrix: GpuMatrix = GpuMatrix(matrix)
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        """Return ``M x`` or ``(M x)[rows]``."""
         out = torch.empty_like(x)
         if rows is None:
             return self.gpu_matrix.product(x[None], out[None], drop=drop)[0]
