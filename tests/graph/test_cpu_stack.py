@@ -77,7 +77,7 @@ class Case:
 
 
 def stored_matrix(R: csr_array, dtype: torch.dtype = torch.float64) -> StoredMatrix:
-    return StoredMatrix(build_propagation(R).matrix(), dtype, CPU)
+    return StoredMatrix(build_propagation(R).stored.exact, dtype, CPU)
 
 
 def make_case(

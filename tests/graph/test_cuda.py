@@ -129,7 +129,7 @@ def test_flagged_rows_and_their_adjoint(shape: tuple[int, int, float, int], drop
 @pytest.mark.parametrize("drop", DROPS)
 @pytest.mark.parametrize("some", [False, True])
 def test_gpu_propagation_and_gradient_match_the_cpu(cross: Cross, drop: EdgeDrop | None, some: bool) -> None:
-    R = graph(60, 40, 0.1).matrix()[:60, 60:]
+    R = graph(60, 40, 0.1).stored.exact[:60, 60:]
     P = build_propagation(csr_array((R > 0).astype(float)), PropagationSpec(cross=cross, epsilon=0.01))
     rows = torch.tensor([3, 3, 70, 5, 99, 3]) if some else None
     x = torch.randn(100, 20, dtype=torch.float64)

@@ -89,7 +89,7 @@ def test_every_spec_equals_the_dense_matrix(R: csr_array, spec: PropagationSpec)
 @given(interactions(), specs())
 def test_the_stored_matrix_is_symmetric_to_the_bit(R: csr_array, spec: PropagationSpec) -> None:
     if spec.cross != "matrix-free":
-        matrix = build_propagation(R, spec).matrix().toarray()
+        matrix = build_propagation(R, spec).stored.exact.toarray()
         assert np.array_equal(matrix, matrix.T)
 
 
@@ -135,7 +135,7 @@ def test_restricted_rows_equal_those_of_the_full_product_and_so_do_gradients(
 @given(interactions(), st.sampled_from([0.0, "auto"]), DROPS)
 def test_every_kept_entry_is_rescaled(R: csr_array, epsilon: float, drop: EdgeDrop) -> None:
     propagation = exact(R, PropagationSpec(epsilon=epsilon))
-    thinned, whole = as_matrix(propagation, drop).numpy(), propagation.matrix().toarray()
+    thinned, whole = as_matrix(propagation, drop).numpy(), propagation.stored.exact.toarray()
     is_kept = np.isclose(thinned, whole / (1 - drop.p), rtol=1e-15, atol=0)
     assert (is_kept | (thinned == 0)).all()
 
@@ -146,7 +146,7 @@ def test_entries_and_mirrored_entries_are_drawn_independently(golden_matrix: csr
     for step in range(20):
         thinned = as_matrix(propagation, EdgeDrop(0.5, 0, step)).numpy() != 0
         asymmetric += int((thinned != thinned.T).sum()) // 2
-    pairs = 20 * np.count_nonzero(np.triu(propagation.matrix().toarray(), 1))
+    pairs = 20 * np.count_nonzero(np.triu(propagation.stored.exact.toarray(), 1))
     assert abs(asymmetric / pairs - 0.5) < 5 * 0.5 / np.sqrt(pairs)
 
 
@@ -202,29 +202,29 @@ def test_three_layers_give_the_reference_values(golden: dict[str, Any], golden_m
 
 def test_the_reference_counts(golden: dict[str, Any], golden_matrix: csr_array) -> None:
     filtered = build_propagation(golden_matrix, PropagationSpec(epsilon=golden["epsilon"]))
-    assert filtered.cross_edges == golden["cross_filtered_nonzero"]
+    assert filtered.cross.edges == golden["cross_filtered_nonzero"]
     assert filtered.direct_edges == golden["laplacian_nonzero"]
     assert (
-        build_propagation(golden_matrix, PropagationSpec(epsilon=0.0)).cross_edges == golden["cross_unfiltered_nonzero"]
+        build_propagation(golden_matrix, PropagationSpec(epsilon=0.0)).cross.edges == golden["cross_unfiltered_nonzero"]
     )
     assert (filtered.n_users, filtered.n_items, filtered.n_nodes) == (7, 9, 16)
     assert filtered.epsilon == 0.25
 
 
-def test_cross_edges_and_epsilon_are_none_without_a_filter(golden_matrix: csr_array) -> None:
+def test_cross_hop_and_epsilon_are_none_without_a_filter(golden_matrix: csr_array) -> None:
     free = build_propagation(golden_matrix, PropagationSpec(cross="matrix-free"))
-    assert (free.cross_edges, free.epsilon, free.warning) == (None, None, None)
+    assert (free.cross, free.epsilon, free.warning) == (None, None, None)
     lightgcn = build_propagation(golden_matrix, DIRECT)
-    assert (lightgcn.cross_edges, lightgcn.epsilon) == (0, None)
+    assert (lightgcn.cross, lightgcn.epsilon) == (None, None)
     with pytest.raises(ConfigError, match="has no matrix"):
-        free.matrix()
+        _ = free.stored
 
 
 def test_conversion_rounds_from_the_exact_values(golden_matrix: csr_array) -> None:
     single = build_propagation(golden_matrix)
     assert single.dtype == torch.float32
     double = single.to(dtype=torch.bfloat16).to(dtype=F64)
-    assert torch.equal(as_matrix(double), torch.from_numpy(double.matrix().toarray()))
+    assert torch.equal(as_matrix(double), torch.from_numpy(double.stored.exact.toarray()))
     assert single.operator.matrix.indices.dtype == torch.int32  # type: ignore[attr-defined]
 
 
@@ -279,7 +279,7 @@ def test_empty_graph_and_unsupported_precision_are_refused(golden_matrix: csr_ar
 @pytest.mark.data("deoscirec/ml-1m")
 def test_paper_operator_on_ml_1m() -> None:
     propagation = build_propagation(real("deoscirec/ml-1m"), PropagationSpec(epsilon=0.001))
-    assert (propagation.direct_edges, propagation.cross_edges) == (296598, 445255)
+    assert (propagation.cross.direct_edges, propagation.cross.edges) == (296598, 445255)
     # The self term falls on the diagonal of Lc where the filter left it.
     diagonal = 445255 - 438788
-    assert propagation.matrix().nnz == 296598 + 445255 + (propagation.n_nodes - diagonal)
+    assert propagation.stored.exact.nnz == 296598 + 445255 + (propagation.n_nodes - diagonal)

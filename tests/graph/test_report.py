@@ -47,7 +47,7 @@ def test_reported_memory_equals_that_of_the_operators(R: csr_array) -> None:
     for form, spec in specs.items():
         assert memory[form] == bytes_read(build_propagation(R, spec))
     unfiltered = build_propagation(R, PropagationSpec(epsilon=0.0))
-    isolated = sum(R.shape) - np.count_nonzero(unfiltered.matrix().toarray().sum(axis=1) > 1)
+    isolated = sum(R.shape) - np.count_nonzero(unfiltered.stored.exact.toarray().sum(axis=1) > 1)
     assert memory["unfiltered"] == bytes_read(unfiltered) - 8 * isolated
 
 

@@ -36,7 +36,7 @@ def test_filter_of_n_frequencies_equals_filter_of_all(R: csr_array) -> None:
     every = build_propagation(R, replace(DIRECT, spectral="all")).to(dtype=F64)
     torch.testing.assert_close(filtered(R, n_nodes).apply(eye), every.apply(eye), rtol=0, atol=1e-12)
     frequency, U = spectrum(R)
-    np.testing.assert_allclose(every.matrix().toarray(), U @ U.T + U @ np.diag(frequency) @ U.T, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(every.stored.exact.toarray(), U @ U.T + U @ np.diag(frequency) @ U.T, rtol=0, atol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_too_many_frequencies_edge_dropout_and_matrix_are_refused(golden_matrix:
     with pytest.raises(ConfigError, match="no edges to drop; set edge_dropout=0"):
         some.apply(torch.zeros(16, 2, dtype=F64), drop=EdgeDrop(0.1, 0, 0))
     with pytest.raises(ConfigError, match="has no matrix"):
-        some.matrix()
+        _ = some.stored
 
 
 def test_memory_estimate_covers_the_stored_tensors() -> None:

@@ -34,7 +34,7 @@ def test_a_known_nodes_row_is_that_of_the_operator(dataset: Dataset, spec: Propa
     operator = build_propagation(train, spec)
     rule = _rule(operator)
     assert rule is not None
-    neighbours, M = Neighbours(train, rule), operator.matrix().toarray()
+    neighbours, M = Neighbours(train, rule), operator.stored.exact.toarray()
     sides: tuple[tuple[Side, int, int], ...] = (("user", 0, train.n_users), ("item", train.n_users, train.n_items))
     for side, first, count in sides:
         other = train.n_users if side == "user" else 0

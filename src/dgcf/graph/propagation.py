@@ -49,12 +49,10 @@ class Propagation:
     """
 
     def __init__(
-        self, operator: LinearMap, spec: PropagationSpec, shape: tuple[int, int], cross: CrossHop | None, edges: int
+        self, operator: LinearMap, spec: PropagationSpec, shape: tuple[int, int], cross: CrossHop | None
     ) -> None:
-        self.operator, self.spec = operator, spec
+        self.operator, self.spec, self.cross = operator, spec, cross
         self.n_users, self.n_items = shape
-        self.direct_edges = edges
-        self._cross = cross
 
     @property
     def n_nodes(self) -> int:
@@ -62,21 +60,14 @@ class Propagation:
         return self.n_users + self.n_items
 
     @property
-    def cross_edges(self) -> int | None:
-        """Number of stored entries of Lc; 0 without a cross-hop term, None if it is matrix-free."""
-        if self._cross is not None:
-            return self._cross.edges
-        return None if self.spec.cross == "matrix-free" else 0
-
-    @property
     def epsilon(self) -> float | None:
         """The ε of the filter, computed or given; None if nothing is filtered."""
-        return self._cross.epsilon if self._cross is not None else None
+        return self.cross.epsilon if self.cross is not None else None
 
     @property
     def warning(self) -> str | None:
         """A warning if the filter keeps almost nothing or almost everything, else None."""
-        return self._cross.warning() if self._cross is not None else None
+        return self.cross.warning() if self.cross is not None else None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -94,7 +85,7 @@ class Propagation:
         if dtype not in PRECISIONS:
             raise ConfigError(f"a propagation cannot be stored as {dtype}; choose float32, float64 or bfloat16.")
         operator = self.operator.to(self.device if device is None else torch.device(device), dtype)
-        return Propagation(operator, self.spec, (self.n_users, self.n_items), self._cross, self.direct_edges)
+        return Propagation(operator, self.spec, (self.n_users, self.n_items), self.cross)
 
     def apply(self, x: Tensor, rows: Tensor | None = None, drop: EdgeDrop | None = None) -> Tensor:
         """Return ``M x``, (N, dim), or only its ``rows``, (len(rows), dim); differentiable with respect to x.
@@ -136,10 +127,6 @@ class Propagation:
             )
         return self.operator.matrix
 
-    def matrix(self) -> csr_array:
-        """Return M in float64, (N, N), without edge dropout."""
-        return self.stored.exact
-
     def _check(self, x: Tensor, rows: Tensor | None) -> None:
         if x.ndim != 2 or x.shape[0] != self.n_nodes:
             raise ConfigError(
@@ -176,21 +163,15 @@ def build_propagation(interactions: Any, spec: PropagationSpec | None = None) ->
         else:
             stored = merged if spec.spectral is None else whole_filter(merged)
             operator = stored_map(StoredMatrix(stored, torch.float32, torch.device("cpu")))
-    return Propagation(operator, spec, R.shape, cross, 2 * int(R.nnz))
+    return Propagation(operator, spec, R.shape, cross)
 
 
 def _merged(A: csr_array, cross: CrossHop | None, spec: PropagationSpec) -> csr_array:
     """Return the sum of the parts as one matrix. L and Lc never overlap; I adds to the diagonal of Lc."""
     loops = eye_array(A.shape[0], format="csr", dtype=np.float64)
-    parts = []
-    if spec.direct:
-        parts.append(laplacian(csr_array(A + loops) if spec.renormalised else A))
-    if cross is not None:
-        parts.append(cross.matrix)
-    if spec.self_loop:
-        parts.append(loops)
-    merged = csr_array(parts[0])
-    for part in parts[1:]:
-        merged = csr_array(merged + part)
+    parts = [laplacian(csr_array(A + loops) if spec.renormalised else A)] if spec.direct else []
+    parts += [] if cross is None else [cross.matrix]
+    parts += [loops] if spec.self_loop else []
+    merged = csr_array(sum(parts[1:], start=parts[0]))
     merged.sort_indices()
     return merged

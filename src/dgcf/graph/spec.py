@@ -57,14 +57,10 @@ class PropagationSpec:
             raise ConfigError("the propagation has no parts and would be zero; turn on direct, cross or self_loop.")
         if self.renormalised and (not self.direct or self.cross == "matrix-free"):
             raise ConfigError("renormalised needs a stored L; turn on direct, and choose cross='filtered' or 'none'.")
-        if self.spectral is not None:
-            self._check_spectral()
-
-    def _check_spectral(self) -> None:
         count = isinstance(self.spectral, int) and not isinstance(self.spectral, bool) and self.spectral >= 1
-        if not count and self.spectral != "all":
+        if not count and self.spectral not in (None, "all"):
             raise ConfigError(f"spectral is {self.spectral!r}, expected a whole number from 1 on, or 'all'.")
-        if self.cross == "matrix-free":
+        if self.spectral is not None and self.cross == "matrix-free":
             raise ConfigError("a spectral filter needs a stored matrix; choose cross='filtered' or 'none'.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,6 @@ class EarlyStopping:
         best = self.best if self.best_epoch else None
         return {"best": best, "best_epoch": self.best_epoch, "stale": self.stale}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         self.best = float("-inf") if state["best"] is None else float(state["best"])
         self.best_epoch, self.stale = int(state["best_epoch"]), int(state["stale"])

@@ -80,10 +80,6 @@ class Trainer:
     def finished(self) -> bool:
         return self.stopping.over(self.epoch, self.done, self.config.epochs)
 
-    @property
-    def completed_epochs(self) -> int:
-        return self.epoch - 1
-
     def note_unusual_settings(self) -> None:
         """Note missing validation, settings without effect and skipped users."""
         if self.validate is None:

@@ -115,14 +115,16 @@ def stream_cross_hop(
     sides.sort(key=lambda side: float(np.square(np.bincount(side[0].indices), dtype=np.float64).sum()))
     done = 0
     for B, first_node in sides:
-        for entries, rows in Cooccurrence(B).stream(threshold_filter, block_work):
-            numbered = Entries(entries.rows + np.int32(first_node), entries.cols + np.int32(first_node), entries.values)
+        side = Cooccurrence(B)
+        nodes = side.order + np.int32(first_node)
+        for rows, cols, counts, scale, stop in side.blocks(threshold_filter, block_work):
+            entries = Entries(nodes[rows], nodes[cols], counts / scale)
             if not diagonal:
-                numbered = numbered.where(numbered.rows != numbered.cols)
+                entries = entries.where(entries.rows != entries.cols)
             if below_one:
-                numbered = numbered.where(numbered.values < 1.0)
-            threshold_filter.offer(numbered)
-            progress(done + rows, sum(R.shape))
+                entries = entries.where(entries.values < 1.0)
+            threshold_filter.offer(entries)
+            progress(done + stop, sum(R.shape))
         done += B.shape[0]
 
 

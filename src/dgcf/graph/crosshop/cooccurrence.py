@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dgcf.graph.crosshop.hubs import entries_where
-from dgcf.graph.crosshop.threshold import Entries, ThresholdFilter
+from dgcf.graph.crosshop.threshold import ThresholdFilter
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int32]
@@ -71,11 +71,6 @@ class Cooccurrence:
         other = copy.copy(self)
         other.B, other.column_degree = light, np.bincount(light.indices, minlength=light.shape[1]).astype(np.float64)
         return other
-
-    def stream(self, threshold_filter: ThresholdFilter, block_work: int | None = None) -> Iterator[tuple[Entries, int]]:
-        """Yield a superset of this side's entries of Lc above the threshold, with the number of rows done."""
-        for rows, cols, counts, scale, stop in self.blocks(threshold_filter, block_work):
-            yield Entries(self.order[rows], self.order[cols], counts / scale), stop
 
     def blocks(self, threshold_filter: ThresholdFilter, block_work: int | None = None) -> Iterator[Block]:
         """Yield a superset of the pairs above the threshold, in blocks; the threshold may rise in between."""

@@ -7,7 +7,6 @@ from functools import cached_property, partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
@@ -24,7 +23,7 @@ class StoredMatrix:
     """``M = Mᵀ`` in CSR with sorted indices, (N, N). Entry e is the e-th stored one, row after row.
 
     Without edge dropout the matrix is its own transpose. With it, the transpose needs for the entry (i, j) the draw of
-    (j, i), whose number is ``mirror[e]``. The exact float64 values are kept in ``exact``, for casts to any precision.
+    (j, i). The exact float64 values are kept in ``exact``, for casts to any precision.
     """
 
     def __init__(self, matrix: csr_array, dtype: torch.dtype, device: torch.device) -> None:
@@ -44,21 +43,16 @@ class StoredMatrix:
         return StoredMatrix(self.exact, dtype, device)
 
     @cached_property
-    def mirror(self) -> NDArray[np.int64]:
-        """(nnz,): the number of the mirrored entry of each entry."""
-        numbers = np.arange(self.exact.nnz, dtype=np.int64)
-        numbered = csr_array((numbers, self.exact.indices, self.exact.indptr), shape=self.exact.shape)
-        return np.asarray(numbered.T.tocsr().data)
-
-    @cached_property
     def entry_hashes(self) -> Tensor:
         """(nnz,): the hashed numbers of the entries, from which edge dropout draws."""
         return hash_tensor(np.arange(self.exact.nnz, dtype=np.int64), self.device)
 
     @cached_property
     def mirror_hashes(self) -> Tensor:
-        """(nnz,): the same for the transpose."""
-        return hash_tensor(self.mirror, self.device)
+        """(nnz,): the same for the transpose, whose entry (i, j) has the number of (j, i)."""
+        numbers = np.arange(self.exact.nnz, dtype=np.int64)
+        numbered = csr_array((numbers, self.exact.indices, self.exact.indptr), shape=self.exact.shape)
+        return hash_tensor(numbered.T.tocsr().data, self.device)
 
     def hashes(self, *, adjoint: bool = False) -> Tensor:
         """Return the hashes of the matrix or of its transpose."""

@@ -56,8 +56,6 @@ class CudaGraphEngine:
         self._ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dgcf-draws")
         self._next: tuple[int, Future[HostDraws]] | None = None
 
-    # -- an epoch ---------------------------------------------------------------------------------------------------
-
     def begin_epoch(self, epoch: int, batch: int) -> None:
         """Write the batches of an epoch to the device, and select one of them."""
         if epoch != self.epoch:
@@ -118,8 +116,6 @@ class CudaGraphEngine:
         if size not in self.graphs:
             self.graphs[size] = self._record(size)
         self.graphs[size].replay()
-
-    # -- one step ---------------------------------------------------------------------------------------------------
 
     def _record(self, size: int) -> torch.cuda.CUDAGraph:
         """Record one step. The state is restored after the warm-up runs."""

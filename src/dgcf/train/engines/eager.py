@@ -65,7 +65,10 @@ class EagerEngine:
         rows = times.nonzero().squeeze(1)
         position = (torch.cumsum(times > 0, dim=0) - 1)[nodes]  # of each node's row among ``rows``
         final = model(self.training.propagation, rows=rows, drop=self.draws(step))
-        return _gather(final, position), l2_term(model.ego(rows), times[rows], 1)
+        # ``index_select`` is faster, but on a GPU its adjoint adds repeated rows in no fixed order.
+        on_cpu = final.device.type == "cpu"
+        gathered = final.index_select(0, position) if on_cpu else torch.nn.functional.embedding(position, final)
+        return gathered, l2_term(model.ego(rows), times[rows], 1)
 
     def draws(self, step: int) -> DropSchedule:
         """Return the random draws of a step, which a model may need for more than edge dropout."""
@@ -75,13 +78,3 @@ class EagerEngine:
 
     def prefetch(self, step: int, n_rows: int) -> None:
         """Begin the work of a coming step that does not depend on this one; here there is none."""
-
-
-def _gather(rows: Tensor, position: Tensor) -> Tensor:
-    """Return ``rows[position]``, with an adjoint that adds repeated rows in a fixed order on every device.
-
-    ``index_select`` is faster, but on a GPU its adjoint adds in no fixed order.
-    """
-    if rows.device.type == "cpu":
-        return rows.index_select(0, position)
-    return torch.nn.functional.embedding(position, rows)

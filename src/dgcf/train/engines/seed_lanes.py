@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dgcf.graph import EdgeDrop
-from dgcf.models.base import DropSchedule, GraphModel, PropagationStack
+from dgcf.models.base import DropSchedule, GraphModel
 from dgcf.train.config import TrainConfig
 from dgcf.train.engines.base import Training
 from dgcf.train.losses import l2_term
@@ -106,46 +106,39 @@ class StackLanes:
     def __init__(self, lanes: Sequence[Training]) -> None:
         from dgcf.graph.kernels.cuda.stack import GpuStack
 
-        first, stack = lanes[0], _stack_of(lanes[0].model)
+        first, stack = lanes[0], lanes[0].model.stack()
+        assert stack is not None
         self.lanes, self.config, self.device = lanes, first.config, first.model.layer0.device
         self.loss = BatchLoss(first.config, first.sampler, self.device)
         matrix = None if first.propagation is None else first.propagation.gpu_matrix
         storage = torch.bfloat16 if self.config.storage == "bfloat16" else torch.float32
         self.stack = GpuStack(matrix, stack.layers, stack.mean, storage)
-        self.layer0 = _stacked([lane.model.layer0 for lane in lanes])
-        gates = [_stack_of(lane.model).gate_logits for lane in lanes]
-        self.logits = _stacked([logits for logits in gates if logits is not None]) if gates[0] is not None else None
-        self.optimizer = self._joined_adam()
+        by_parameter = list(zip(*(_parameters(lane.model) for lane in lanes), strict=True))
+        self.parameters = [_stacked(parts) for parts in by_parameter]
+        self.layer0, self.logits = self.parameters[0], self.parameters[1] if len(self.parameters) == 2 else None
+        self.optimizer = self._joined_adam(by_parameter)
         self.total = torch.stack([lane.running_loss for lane in lanes])
         for lane, part in zip(lanes, self.total, strict=True):
             lane.running_loss = part
 
-    def _parameters(self) -> list[nn.Parameter]:
-        return [self.layer0] if self.logits is None else [self.layer0, self.logits]
-
-    def _joined_adam(self) -> torch.optim.Optimizer:
+    def _joined_adam(self, by_parameter: Sequence[Sequence[nn.Parameter]]) -> torch.optim.Optimizer:
         """Return one optimizer for all lanes with the state of theirs; all have taken the same number of steps."""
-        settings = {"lr": self.config.learning_rate, "fused": True, "capturable": True}
-        joined = torch.optim.Adam(self._parameters(), **settings)  # type: ignore[arg-type]
-        separate = [[lane.model.layer0, *_gates_of(lane.model)] for lane in self.lanes]
-        for number, parameter in enumerate(self._parameters()):
-            states = [lane.optimizer.state[mine[number]] for lane, mine in zip(self.lanes, separate, strict=True)]
-            before = states[0].get("step")
-            state: dict[str, Any] = {
-                "step": torch.zeros((), device=self.device) if before is None else before.clone().to(self.device)
-            }
+        joined = torch.optim.Adam(self.parameters, lr=self.config.learning_rate, fused=True, capturable=True)
+        for parameter, own in zip(self.parameters, by_parameter, strict=True):
+            states = [lane.optimizer.state[part] for lane, part in zip(self.lanes, own, strict=True)]
+            state = {"step": states[0].get("step", torch.zeros(())).clone().to(self.device)}
             for kind in ("exp_avg", "exp_avg_sq"):
                 parts = [kept.get(kind, torch.zeros_like(part)) for kept, part in zip(states, parameter, strict=True)]
                 state[kind] = torch.stack([part.detach() for part in parts])
             joined.state[parameter] = state
-            for position, (lane, mine) in enumerate(zip(self.lanes, separate, strict=True)):
-                views = {kind: state[kind][position] for kind in ("exp_avg", "exp_avg_sq")}
-                lane.optimizer.state[mine[number]] = {"step": state["step"], **views}
+            for number, (lane, part) in enumerate(zip(self.lanes, own, strict=True)):
+                views = {kind: state[kind][number] for kind in ("exp_avg", "exp_avg_sq")}
+                lane.optimizer.state[part] = {"step": state["step"], **views}
         return joined
 
     def state(self) -> list[Tensor]:
         state = [value for kept in self.optimizer.state.values() for value in kept.values()]
-        return [*(parameter.data for parameter in self._parameters()), *state, self.total]
+        return [*(parameter.data for parameter in self.parameters), *state, self.total]
 
     @torch.no_grad()
     def step(self, size: int, batch: BatchNodes, words: Tensor) -> None:
@@ -233,12 +226,8 @@ def _stacked(parameters: Sequence[nn.Parameter]) -> nn.Parameter:
     return nn.Parameter(joined)
 
 
-def _stack_of(model: GraphModel) -> PropagationStack:
+def _parameters(model: GraphModel) -> list[nn.Parameter]:
+    """Return layer 0 and the gate logits, if there are any, of a propagation stack."""
     stack = model.stack()
     assert stack is not None
-    return stack
-
-
-def _gates_of(model: GraphModel) -> list[nn.Parameter]:
-    logits = _stack_of(model).gate_logits
-    return [] if logits is None else [logits]
+    return [model.layer0] if stack.gate_logits is None else [model.layer0, stack.gate_logits]

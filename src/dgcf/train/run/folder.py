@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -37,7 +38,6 @@ from dgcf.stored import (
     seal,
     verify_seal,
 )
-from dgcf.train.config import TrainConfig
 from dgcf.train.peak_memory import peak_mb
 from dgcf.train.recipe import Recipe, resolve
 from dgcf.train.run.checkpoint import Checkpoint, Description
@@ -228,9 +228,8 @@ class Run:
     @property
     def _identity(self) -> dict[str, Any]:
         """The identity that every file of weights in this folder records."""
-        about = self.about
-        names = {name: about[name] for name in ("model", "settings", "seed")}
-        return {**names, "dataset": about["dataset"]["fingerprint"]}
+        names = {name: self.about[name] for name in ("model", "settings", "seed")}
+        return {**names, "dataset": self.about["dataset"]["fingerprint"]}
 
     def _save_best(self, checkpoint: Checkpoint) -> None:
         weights = checkpoint.part("best")
@@ -243,24 +242,18 @@ class Run:
 
     def resume(self) -> Checkpoint | None:
         """Return the state to continue from, or None if none was saved; later epochs are cut from the records."""
-        self._saved_at = time.monotonic()
+        self._saved_at, self._best_saved = time.monotonic(), None
         if not self.has_checkpoint and os.path.lexists(self.path / BEST):
             raise ArtifactError(f"{self.path / LAST} is missing; restore it from a copy, or train again.")
         saved = self._load(LAST) if self.has_checkpoint else None
         for records in (self._metrics, self._timings):
             records.cut(self._epochs)
         if saved:
-            self._best_saved = self._verified_best()
+            with contextlib.suppress(ArtifactError):  # damaged or missing weights are written again
+                self._best_saved = int(self._load(BEST).about["epoch"])
             self.repaired = self._best_saved is None and bool(saved.part("best"))
             self._save_best(saved)
         return saved
-
-    def _verified_best(self) -> int | None:
-        """Return the epoch of the best weights; None if they are to be written again."""
-        try:
-            return int(self._load(BEST).about["epoch"])
-        except ArtifactError:
-            return None
 
     # -- read -------------------------------------------------------------------------------------------------------
 
@@ -277,9 +270,12 @@ class Run:
         """Whether nothing is left to train, and the best weights are saved."""
         if not self.has_checkpoint:
             return False
-        about, recipe = self._describe(LAST), self.recipe
-        if not (recipe.entry.solved or _over(about, recipe.train)):
-            return False
+        about, config = self._describe(LAST), self.recipe.train
+        if not self.recipe.entry.solved:
+            stopping = EarlyStopping(config.patience, config.min_epochs)
+            stopping.restore(about["stopping"])
+            if not stopping.over(about["epoch"], about["done"], config.epochs):
+                return False
         try:
             return self._describe(BEST)["epoch"] == _best_epoch(about)
         except ArtifactError:
@@ -342,22 +338,14 @@ class Run:
 
 def environment(device: str) -> dict[str, Any]:
     """Return the versions and hardware that may change the last bits of a result."""
-    packages = ("torch", "numpy", "scipy", "safetensors")
     return {
         "dgcf": __version__,
         "python": platform.python_version(),
-        **{name: version(name) for name in packages},
+        **{name: version(name) for name in ("torch", "numpy", "scipy", "safetensors")},
         "machine": platform.machine(),
         "device": device,
         "threads": torch.get_num_threads(),
     }
-
-
-def _over(about: Mapping[str, Any], config: TrainConfig) -> bool:
-    """Return whether a checkpoint of the training loop is its last."""
-    stopping = EarlyStopping(config.patience, config.min_epochs)
-    stopping.restore(about["stopping"])
-    return stopping.over(about["epoch"], about["done"], config.epochs)
 
 
 def _best_epoch(about: Mapping[str, Any]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -16,12 +15,12 @@ from dgcf.train.run.records import append_text
 class LogFile(PlainLines):
     """Writes every epoch and note to a file, each with its time."""
 
-    def __init__(self, path: Path, clock: Callable[[], str] = lambda: time.strftime("%Y-%m-%d %H:%M:%S")) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(every_epoch=True)
-        self.path, self.clock = path, clock
+        self.path = path
 
     def _print(self, text: str) -> None:
-        append_text(self.path, f"{self.clock()}  {text}\n")
+        append_text(self.path, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
 
 
 def run_observer(observer: Observer | None, run: Run | None, device: torch.device) -> Observer:
@@ -30,10 +29,7 @@ def run_observer(observer: Observer | None, run: Run | None, device: torch.devic
     if run is None:
         return observer
     both = Several(observer, LogFile(run.path / "log.txt"))
-    now = environment(str(device))
-    changes = [
-        f"{key} {old} is now {now.get(key)}" for key, old in run.about["environment"].items() if now.get(key) != old
-    ]
-    if changes:
+    now, before = environment(str(device)), run.about["environment"]
+    if changes := [f"{key} {old} is now {now.get(key)}" for key, old in before.items() if now.get(key) != old]:
         both.note(f"{'; '.join(changes)}: results may differ in their last bits.")
     return both

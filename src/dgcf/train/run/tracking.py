@@ -14,7 +14,6 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -95,11 +94,8 @@ class TensorBoard(Tracker):
         super().__init__(run, note)
         with _quiet(), _needed("tensorboard", "TensorBoard"):
             import torch.utils.tensorboard  # noqa: F401
+        self.folder = run.path / EVENTS
         self.writer: SummaryWriter | None = None
-
-    @property
-    def folder(self) -> Path:
-        return self.run.path / EVENTS
 
     def _start(self, epoch: int) -> bool:
         from torch.utils.tensorboard import SummaryWriter
@@ -133,7 +129,6 @@ class TensorBoard(Tracker):
     def _has(self, name: str) -> bool:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        assert self.writer is not None
         events = EventAccumulator(str(self.folder))
         events.Reload()
         return name in events.Tags()["scalars"]
@@ -159,6 +154,7 @@ class MLflow(Tracker):
         self.client: MlflowClient | None = None
         self.id = ""
         self._last_epochs: dict[str, int] = {}
+        self._over = False
 
     def _start(self, epoch: int) -> bool:
         from mlflow import MlflowClient
@@ -189,12 +185,10 @@ class MLflow(Tracker):
 
         experiment = client.get_experiment_by_name(EXPERIMENT)
         experiment_id = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
-        new = client.create_run(
-            experiment_id, run_name=self.run.path.name, tags={"dgcf.run": str(self.run.path.resolve())}
-        )
-        params = [Param(name, str(value)) for name, value in _identity(self.run).items()]
-        client.log_batch(new.info.run_id, params=params)
-        return str(new.info.run_id)
+        tags = {"dgcf.run": str(self.run.path.resolve())}
+        run_id = client.create_run(experiment_id, run_name=self.run.path.name, tags=tags).info.run_id
+        client.log_batch(run_id, params=[Param(name, str(value)) for name, value in _identity(self.run).items()])
+        return str(run_id)
 
     def _log(self, epoch: int, values: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
@@ -227,8 +221,6 @@ class MLflow(Tracker):
     def finished(self, reason: str) -> None:
         self._over = not reason.startswith("interrupted")
 
-    _over = False
-
     def close(self) -> None:
         if self.client is None:
             return
@@ -258,12 +250,8 @@ TRACKERS: Mapping[str, type[Tracker]] = {"tensorboard": TensorBoard, "mlflow": M
 def tracked(names: Sequence[str], run: Run, note: Callable[[str], None] = lambda text: None) -> Iterator[list[Tracker]]:
     """Yield a tracker for each distinct name, for a run that is about to be trained; ``note`` receives problems."""
     refuse_unknown_trackers(names)
-    trackers = [TRACKERS[name](run, note) for name in dict.fromkeys(names)]
-    try:
-        yield trackers
-    finally:
-        for tracker in trackers:
-            tracker.close()
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(contextlib.closing(TRACKERS[name](run, note))) for name in dict.fromkeys(names)]
 
 
 def refuse_unknown_trackers(names: Sequence[str]) -> None:
