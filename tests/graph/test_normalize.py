@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from scipy.sparse import csr_array
 
-from dgcf.graph import adjacency, cross_degrees, degrees, inverse_sqrt, laplacian
+from dgcf.graph import adjacency, laplacian
+from dgcf.graph.normalize import cross_degrees, degrees, inverse_sqrt
 from tests.graph.conftest import dense_adjacency, dense_laplacian, interactions
 
 

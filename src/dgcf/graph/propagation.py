@@ -52,12 +52,9 @@ class Propagation:
         self, operator: LinearMap, spec: PropagationSpec, shape: tuple[int, int], cross: CrossHop | None
     ) -> None:
         self.operator, self.spec, self.cross = operator, spec, cross
+        self.dtype, self.device = operator.dtype, operator.device  # embeddings must be on the same device
         self.n_users, self.n_items = shape
-
-    @property
-    def n_nodes(self) -> int:
-        """``N = n_users + n_items``."""
-        return self.n_users + self.n_items
+        self.n_nodes = self.n_users + self.n_items
 
     @property
     def epsilon(self) -> float | None:
@@ -68,16 +65,6 @@ class Propagation:
     def warning(self) -> str | None:
         """A warning if the filter keeps almost nothing or almost everything, else None."""
         return self.cross.warning() if self.cross is not None else None
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision of the stored values and of the product."""
-        return self.operator.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the operator, on which embeddings must be, too."""
-        return self.operator.device
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Propagation:
         """Return the operator on another device or in another precision: float32, float64 or bfloat16."""

@@ -21,8 +21,7 @@ from dgcf.train.peak_memory import mark_peak
 from dgcf.train.recipe import Recipe
 from dgcf.train.run.checkpoint import fill_model
 from dgcf.train.run.folder import Run
-from dgcf.train.run.log import run_observer
-from dgcf.train.run.observer import Observer
+from dgcf.train.run.observer import Observer, run_observer
 from dgcf.train.run.plots import plot_run
 from dgcf.train.solve import solve
 from dgcf.train.trainer import Trainer, Validate, ranked_embeddings
@@ -129,9 +128,10 @@ def train_together(
             reason = solve(model, dataset.train, recipe.train.metric, job.seed, validate, observer, job.run)
             return [_solved(model, dataset, recipe, reason, job.run, started)]
         interrupted = stack.enter_context(stop_requested())
+        models = [model, *(_graph_model(dataset, recipe, job.seed) for job in jobs[1:])]
         trainers = [
             Trainer(
-                model if job is jobs[0] else _graph_model(dataset, recipe, job.seed),
+                own,
                 propagation,
                 dataset.train,
                 recipe.train,
@@ -142,7 +142,7 @@ def train_together(
                 run=job.run,
                 interrupted=interrupted,
             )
-            for job, observer in zip(jobs, observers, strict=True)
+            for own, job, observer in zip(models, jobs, observers, strict=True)
         ]
         for trainer in trainers:
             _resume(trainer)

@@ -115,16 +115,13 @@ class Sampler:
         pair_user = pairs.user_idx
         kept = slice(None) if self.skipped_users == 0 else ~full[pair_user]
         self.pair_user: Ints = pair_user[kept]
+        self.n_pairs = len(self.pair_user)
         self.pair_item: Ints = pairs.indices[kept].astype(np.int64)
         self.ends: NDArray[np.float64] | None = None
         if recency:
             weights = _recent(pairs, recency)
             self.ends = np.cumsum(weights[kept] if sampling == "interaction" else weights)
         self._order: tuple[int, Ints] | None = None
-
-    @property
-    def n_pairs(self) -> int:
-        return len(self.pair_user)
 
     @property
     def batches_per_epoch(self) -> int:

@@ -40,8 +40,7 @@ class EarlyStopping:
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint; ``best`` is None before the first evaluation, as JSON has no −∞."""
-        best = self.best if self.best_epoch else None
-        return {"best": best, "best_epoch": self.best_epoch, "stale": self.stale}
+        return {"best": self.best if self.best_epoch else None, "best_epoch": self.best_epoch, "stale": self.stale}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.best = float("-inf") if state["best"] is None else float(state["best"])

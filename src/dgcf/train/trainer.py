@@ -82,18 +82,13 @@ class Trainer:
 
     def note_unusual_settings(self) -> None:
         """Note missing validation, settings without effect and skipped users."""
+        config, skipped, note = self.config, self.sampler.skipped_users, self.observer.note
         if self.validate is None:
-            self.observer.note(
-                f"there is no validation split, so training takes all {self.config.epochs} epochs and keeps the last."
-            )
-        for name in self.config.without_effect:
-            self.observer.note(
-                f"{name} is {getattr(self.config, name):g}, but the loss {self.config.loss} does not use it."
-            )
-        if self.sampler.skipped_users:
-            self.observer.note(
-                f"{self.sampler.skipped_users:,} users have every item and so no negative; their pairs are left out."
-            )
+            note(f"there is no validation split, so training takes all {config.epochs} epochs and keeps the last.")
+        for name in config.without_effect:
+            note(f"{name} is {getattr(config, name):g}, but the loss {config.loss} does not use it.")
+        if skipped:
+            note(f"{skipped:,} users have every item and so no negative; their pairs are left out.")
 
     def close(self) -> str:
         """Save, and return why training stopped: it is finished, or was interrupted."""

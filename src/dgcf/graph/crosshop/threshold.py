@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,15 +33,6 @@ class Entries(NamedTuple):
     def weight(self) -> int:
         """Return the number of entries of the full matrix that these represent: two each, one on the diagonal."""
         return 2 * len(self.values) - int(np.count_nonzero(self.rows == self.cols))
-
-
-class ThresholdFilter(Protocol):
-    """Collects streamed entries above ``threshold``, which may rise during the stream."""
-
-    threshold: float
-
-    def offer(self, entries: Entries) -> None:
-        """Keep the entries above the threshold. Each entry is offered once."""
 
 
 @dataclass
@@ -129,6 +120,10 @@ class AutoThreshold:
         smallest_kept = descending[ends[best - 1]] if best > 0 else np.inf
         largest_left = descending[ends[best]] if best < len(ends) else self.threshold
         return shortest_between(float(largest_left), float(smallest_kept)), held.where(held.values >= smallest_kept)
+
+
+ThresholdFilter = FixedThreshold | AutoThreshold
+"""Collects streamed entries above ``threshold``, which may rise during the stream; each entry is offered once."""
 
 
 def shortest_between(low: float, high: float) -> float:

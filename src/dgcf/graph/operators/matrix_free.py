@@ -16,6 +16,7 @@ from dgcf.graph.operators.base import StoredMap, stored_map
 from dgcf.graph.operators.stored import StoredMatrix
 from dgcf.graph.spec import PropagationSpec
 
+Floats = NDArray[np.float64]
 Product = Callable[[Tensor, Tensor | None, EdgeDrop | None], Tensor]
 
 
@@ -28,13 +29,7 @@ class MatrixFree:
     path needs both of its edges, so ``Â Â`` drops whole paths, not entries of Lc one by one. Its mean is A².
     """
 
-    def __init__(
-        self,
-        A: StoredMap,
-        direct_scale: NDArray[np.float64] | None,
-        cross_scale: NDArray[np.float64],
-        diagonal: NDArray[np.float64],
-    ) -> None:
+    def __init__(self, A: StoredMap, direct_scale: Floats | None, cross_scale: Floats, diagonal: Floats) -> None:
         self.A, self.dtype, self.device = A, A.dtype, A.device
         self._exact = (direct_scale, cross_scale, diagonal)
         self.direct_scale = None if direct_scale is None else self._column(direct_scale)
@@ -100,5 +95,5 @@ class MatrixFree:
             return self.diagonal
         return drop.mask(self.diagonal[:, 0], self._diagonal_hashes)[:, None].mul_(drop.rescale)
 
-    def _column(self, scale: NDArray[np.float64]) -> Tensor:
+    def _column(self, scale: Floats) -> Tensor:
         return torch.from_numpy(scale[:, None].copy()).to(device=self.device, dtype=self.dtype)

@@ -13,6 +13,7 @@ from torch import Tensor
 from dgcf.errors import ConfigError
 from dgcf.graph.edge_dropout import EdgeDrop
 
+Floats = NDArray[np.float64]
 # Below this size, or above this share of the frequencies, a full decomposition costs less than Lanczos.
 SMALL = 500
 SHARE = 0.25
@@ -31,9 +32,7 @@ class LowFrequencies:
     The lowest eigenvalues λ of the Laplacian are the highest of M, 1 − λ. There are no edges to drop.
     """
 
-    def __init__(
-        self, vectors: NDArray[np.float64], gains: NDArray[np.float64], dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, vectors: Floats, gains: Floats, dtype: torch.dtype, device: torch.device) -> None:
         self._exact = (vectors, gains)
         self.dtype, self.device = dtype, device
         self.vectors = torch.from_numpy(vectors).to(device=device, dtype=dtype)
@@ -57,20 +56,18 @@ class LowFrequencies:
         return LowFrequencies(*self._exact, dtype, device)
 
     def forward(self, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        self._refuse(drop)
-        outer = self.vectors if rows is None else self.vectors[rows]
-        return outer @ (self.gains * (self.vectors.T @ x))
+        return self._outer(rows, drop) @ (self.gains * (self.vectors.T @ x))
 
     def adjoint(self, grad: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
-        self._refuse(drop)
-        outer = self.vectors if rows is None else self.vectors[rows]
-        return self.vectors @ (self.gains * (outer.T @ grad))
+        return self.vectors @ (self.gains * (self._outer(rows, drop).T @ grad))
 
-    def _refuse(self, drop: EdgeDrop | None) -> None:
+    def _outer(self, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+        """Return U or some of its rows; edge dropout is refused."""
         if drop is not None:
             raise ConfigError(
                 "a filter on some frequencies has no edges to drop; set edge_dropout=0, or take all frequencies."
             )
+        return self.vectors if rows is None else self.vectors[rows]
 
 
 def spectral_memory(n_nodes: int, count: int) -> int:

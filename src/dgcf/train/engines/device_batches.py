@@ -123,9 +123,8 @@ class DeviceBatches:
         sampler = self.sampler
         first, wide = epoch * sampler.batches_per_epoch, sampler.batch_size * sampler.per_pair
         last, some = first + sampler.batches_per_epoch, max(1, HOST_DRAWS // wide)
-        chances = torch.empty(
-            len(self.seeds), sampler.batches_per_epoch * wide, dtype=torch.float64, device=self.device
-        )
+        shape = (len(self.seeds), sampler.batches_per_epoch * wide)
+        chances = torch.empty(shape, dtype=torch.float64, device=self.device)
         for lane, seed in zip(chances, self.seeds, strict=True):
             for at in range(first, last, some):
                 part = device_uniform(seed, "negatives", wide, range(at, min(at + some, last)), self.device)

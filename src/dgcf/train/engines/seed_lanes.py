@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 TABLE = 1 << 31
 """The most bytes of a table of all users and items; beyond that, pairs are found by binary search."""
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Adam's averages of the gradient and of its square."""
 
 
 class Lanes(Protocol):
@@ -127,13 +129,12 @@ class StackLanes:
         for parameter, own in zip(self.parameters, by_parameter, strict=True):
             states = [lane.optimizer.state[part] for lane, part in zip(self.lanes, own, strict=True)]
             state = {"step": states[0].get("step", torch.zeros(())).clone().to(self.device)}
-            for kind in ("exp_avg", "exp_avg_sq"):
+            for kind in MOMENTS:
                 parts = [kept.get(kind, torch.zeros_like(part)) for kept, part in zip(states, parameter, strict=True)]
                 state[kind] = torch.stack([part.detach() for part in parts])
             joined.state[parameter] = state
             for number, (lane, part) in enumerate(zip(self.lanes, own, strict=True)):
-                views = {kind: state[kind][number] for kind in ("exp_avg", "exp_avg_sq")}
-                lane.optimizer.state[part] = {"step": state["step"], **views}
+                lane.optimizer.state[part] = {**state, **{kind: state[kind][number] for kind in MOMENTS}}
         return joined
 
     def state(self) -> list[Tensor]:
@@ -177,11 +178,8 @@ class ModelLanes:
         for lane in lanes:
             for parameter in lane.model.parameters():
                 if not lane.optimizer.state[parameter]:
-                    lane.optimizer.state[parameter] = {
-                        "step": torch.zeros((), device=self.device),
-                        "exp_avg": torch.zeros_like(parameter),
-                        "exp_avg_sq": torch.zeros_like(parameter),
-                    }
+                    moments = {kind: torch.zeros_like(parameter) for kind in MOMENTS}
+                    lane.optimizer.state[parameter] = {"step": torch.zeros((), device=self.device), **moments}
 
     def state(self) -> list[Tensor]:
         tensors = []

@@ -97,15 +97,19 @@ class Checkpoint:
         """Return what a file that ``save`` wrote says of itself, without reading its tensors."""
         with _opened(path) as file:
             raw = decode_json((file.metadata() or {}).get("dgcf", "").encode(), dict[str, Any], "its description")
-            written = raw.get("format")
-            if written != FORMAT:
-                raise ArtifactError(
-                    f"{path} was written by another version of dgcf (format {str(written)[:20]!r}, this one reads "
-                    f"{FORMAT}); use that version, or train again."
-                )
+            require_format(raw.get("format"), FORMAT, path)
             if not verify_seal(raw, "its description") and checked:
                 raise InvalidFileError("it has no checksum, unlike the run that it is in")
             return check_type(raw, Description, "its description")
+
+
+def require_format(written: object, expected: int, path: Path) -> None:
+    """Raise ``ArtifactError`` if the format of a file or folder is not the one that this version reads."""
+    if written != expected:
+        raise ArtifactError(
+            f"{path} was written by another version of dgcf (format {str(written)[:20]!r}, this one reads "
+            f"{expected}); use that version, or train again."
+        )
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -40,7 +40,7 @@ from dgcf.stored import (
 )
 from dgcf.train.peak_memory import peak_mb
 from dgcf.train.recipe import Recipe, resolve
-from dgcf.train.run.checkpoint import Checkpoint, Description
+from dgcf.train.run.checkpoint import Checkpoint, Description, require_format
 from dgcf.train.run.records import Records
 from dgcf.train.sampler import require_order
 from dgcf.train.stopping import EarlyStopping
@@ -149,11 +149,7 @@ class Run:
         target = Path(path)
         try:
             raw = decode_json(read_member(target / ABOUT), dict[str, Any])
-            if (written := raw.get("format")) != FORMAT:
-                raise ArtifactError(
-                    f"{target} was written by another version of dgcf (format {str(written)[:20]!r}, this one reads "
-                    f"{FORMAT}); use that version, or train again."
-                )
+            require_format(raw.get("format"), FORMAT, target)
             checked = verify_seal(raw, ABOUT)
             run = cls(target, check_type(raw, _Description), checked=checked)
             _ = run.recipe  # rejects settings that no model has

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TextIO
 
+import torch
+
 from dgcf.text import printable_line
+from dgcf.train.run.folder import Run, environment
+from dgcf.train.run.records import append_text
 
 
 @dataclass(frozen=True)
@@ -111,3 +117,26 @@ class Several(Observer):
     def finished(self, reason: str) -> None:
         for observer in self.observers:
             observer.finished(reason)
+
+
+class LogFile(PlainLines):
+    """Writes every epoch and note to a file, each with its time."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(every_epoch=True)
+        self.path = path
+
+    def _print(self, text: str) -> None:
+        append_text(self.path, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+
+
+def run_observer(observer: Observer | None, run: Run | None, device: torch.device) -> Observer:
+    """Return an observer that also writes the run's log, and note what differs from the run's first environment."""
+    observer = observer or Observer()
+    if run is None:
+        return observer
+    both = Several(observer, LogFile(run.path / "log.txt"))
+    now, before = environment(str(device)), run.about["environment"]
+    if changes := [f"{key} {old} is now {now.get(key)}" for key, old in before.items() if now.get(key) != old]:
+        both.note(f"{'; '.join(changes)}: results may differ in their last bits.")
+    return both

@@ -181,9 +181,8 @@ class StripStack(torch.autograd.Function):
             together([partial(strip.forward, x, matrices, final) for strip in strips])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x)
-        ctx.strips, ctx.drops, ctx.cut = strips, drops, cut
+        ctx.strips, ctx.drops, ctx.cut, ctx.batch = strips, drops, cut, batch
         ctx.gates = 0 if alpha is None else len(alpha)
-        ctx.batch = batch
         with undivided():  # otherwise the sum would depend on the number of threads
             squares = torch.linalg.vecdot(x, x).mul_(batch.times).sum()
         # Drawn while the loss is computed, which one thread does alone.
