@@ -29,7 +29,7 @@ def test_usual_cut_offs_pass_on_small_data_and_any_cut_off_within_the_items() ->
 
 
 @pytest.mark.parametrize("ks", [(), (0,), (-1,), (2.5,), (True,), ("20",)])
-def test_cut_off_that_is_no_whole_number_from_1_is_refused(ks: Any) -> None:
+def test_cut_off_that_is_not_a_positive_integer_is_refused(ks: Any) -> None:
     with pytest.raises(ConfigError, match=r"give one or more whole numbers from 1 on\.$"):
         require_cut_offs(ks, 100)
 

@@ -20,18 +20,18 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "metrics.json").read
 
 def naive(items, relevant, k):
     """All six metrics of one list, rank by rank."""
-    found, gain, precisions, first = 0, 0.0, 0.0, None
+    n_hits, gain, precisions, first = 0, 0.0, 0.0, None
     for rank, item in enumerate(items[:k], start=1):
         if item in relevant:
-            found += 1
+            n_hits += 1
             gain += 1 / log2(rank + 1)
-            precisions += found / rank
+            precisions += n_hits / rank
             first = first or rank
     reachable = min(k, len(relevant))
     return {
-        "recall": found / len(relevant),
-        "precision": found / k,
-        "hit": float(found > 0),
+        "recall": n_hits / len(relevant),
+        "precision": n_hits / k,
+        "hit": float(n_hits > 0),
         "mrr": 1 / first if first else 0.0,
         "ndcg": gain / sum(1 / log2(rank + 1) for rank in range(1, reachable + 1)),
         "map": precisions / reachable,
@@ -60,7 +60,7 @@ def as_pairs(relevant, n_items):
 
 @settings(max_examples=200, deadline=None)
 @given(rankings())
-def test_equal_to_loops(case):
+def test_metrics_equal_plain_loops(case):
     lists, relevant, n_items, k = case
     pairs = as_pairs(relevant, n_items)
     hits = hit_matrix(lists, np.arange(len(lists)), pairs)
@@ -71,7 +71,7 @@ def test_equal_to_loops(case):
             assert metric(hits, pairs.user_degrees, k)[user] == pytest.approx(wanted[name], abs=1e-12), name
 
 
-def test_agrees_with_trec_eval():
+def test_metrics_agree_with_trec_eval():
     pytrec_eval = pytest.importorskip("pytrec_eval")
     rng = np.random.default_rng(3)
     n_users, n_items, ks = 60, 120, (1, 5, 10, 20)
@@ -85,9 +85,9 @@ def test_agrees_with_trec_eval():
         run = {str(u): {str(i): scores[u, i] for i in lists[u, :k]} for u in range(n_users)}
         theirs = {"recall": f"recall.{k}", "precision": f"P.{k}", "ndcg": f"ndcg_cut.{k}"}
         theirs |= {"hit": f"success.{k}", "mrr": "recip_rank", "map": f"map_cut.{k}"}
-        told = pytrec_eval.RelevanceEvaluator(qrel, set(theirs.values())).evaluate(run)
+        by_user = pytrec_eval.RelevanceEvaluator(qrel, set(theirs.values())).evaluate(run)
         for name, measure in theirs.items():
-            expected = np.array([told[str(u)][measure.replace(".", "_")] for u in range(n_users)])
+            expected = np.array([by_user[str(u)][measure.replace(".", "_")] for u in range(n_users)])
             if name == "map":  # trec_eval divides by all relevant items, reachable or not
                 expected = expected * pairs.user_degrees / np.minimum(pairs.user_degrees, k)
             np.testing.assert_allclose(METRICS[name](hits, pairs.user_degrees, k), expected, atol=1e-6)
@@ -109,7 +109,7 @@ def test_golden_values(k):
         assert value.mean() == pytest.approx(reference["mean"][name], abs=1e-12)
 
 
-def test_a_perfect_list_scores_one_and_an_empty_one_nothing():
+def test_perfect_list_scores_one_and_empty_list_zero():
     relevant = np.array([3, 30])
     hits = np.zeros((2, 20), dtype=bool)
     hits[0, :3] = hits[1] = True
@@ -119,7 +119,7 @@ def test_a_perfect_list_scores_one_and_an_empty_one_nothing():
         assert metric(np.zeros_like(hits), relevant, 20).tolist() == [0.0, 0.0]
 
 
-def test_no_item_is_never_a_hit():
+def test_missing_item_is_never_a_hit():
     """−1 must not be read as the last item of the user before."""
     pairs = Pairs.from_indices(np.array([0, 1]), np.array([4, 0]), 2, 5)
     assert not hit_matrix(np.array([[-1], [-1]]), np.array([0, 1]), pairs).any()
@@ -128,7 +128,7 @@ def test_no_item_is_never_a_hit():
     assert not nothing.any()
 
 
-def test_popularity_and_coverage_count_only_what_is_shown():
+def test_popularity_and_coverage_count_ranked_items_only():
     lists = np.array([[2, 0, -1], [2, -1, -1], [-1, -1, -1]])
     degrees = np.array([1, 100, 7, 3])
     assert popularity(lists, degrees, 3).tolist() == [4.0, 7.0, 0.0]
@@ -137,7 +137,7 @@ def test_popularity_and_coverage_count_only_what_is_shown():
     assert coverage(lists, 4, 1) == 0.25
 
 
-def test_what_has_no_value_is_refused():
+def test_undefined_metric_is_refused():
     hits = np.zeros((2, 5), dtype=bool)
     for metric in METRICS.values():
         with pytest.raises(ConfigError, match="5 items were ranked"):
@@ -149,7 +149,7 @@ def test_what_has_no_value_is_refused():
             metric(hits, np.array([1, 0]), 5)
 
 
-def test_names():
+def test_metric_names():
     for metric in (*METRICS, "popularity", "coverage"):
         assert parse_metric(f"{metric}@10") == (metric, 10)
         assert parse_metric(f"{metric}@1") == (metric, 1)

@@ -38,17 +38,17 @@ class MostPopular:
 @pytest.mark.data("deoscirec/ml-1m")
 def test_most_popular_and_the_density_groups_of_ml1m():
     splits = authors_split("deoscirec/ml-1m", 4_627, 1_840)
-    told = Evaluator(splits, split="test").evaluate(MostPopular(splits.train))
-    assert told.users_evaluated == 4_627
-    assert told.means["recall@20"] == pytest.approx(0.1696, abs=5e-5)
-    assert told.means["ndcg@20"] == pytest.approx(0.1306, abs=5e-5)
-    groups = told.groups(count="all")
+    result = Evaluator(splits, split="test").evaluate(MostPopular(splits.train))
+    assert result.users_evaluated == 4_627
+    assert result.means["recall@20"] == pytest.approx(0.1696, abs=5e-5)
+    assert result.means["ndcg@20"] == pytest.approx(0.1306, abs=5e-5)
+    groups = result.groups(count="all")
     assert [group.at_most for group in groups] == [35, 65, 114, 524]  # the paper's density figure
     assert sum(group.interactions for group in groups) == 212_008
 
 
 @pytest.mark.data("deoscirec/amazon-movies-tv")
-def test_the_leaks_of_amazon_are_counted():
+def test_leaked_pairs_of_amazon_are_counted():
     splits = authors_split("deoscirec/amazon-movies-tv", 14_432, 28_242)
     assert Evaluator(splits, split="test").leaked_pairs == 6_210
     assert Evaluator(splits, split="validation").leaked_pairs == 3_166

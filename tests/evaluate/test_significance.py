@@ -1,4 +1,4 @@
-"""Paired tests: nothing is found where nothing is, a planted difference is, and the error rates are kept."""
+"""Paired tests: no difference is reported without one, a planted one is, and the error rates hold."""
 
 from __future__ import annotations
 
@@ -40,39 +40,39 @@ def evaluation(values, user_idx=None, **change):
     return Evaluation(**{**fields, **change})
 
 
-def test_a_run_against_itself():
+def test_run_compared_with_itself():
     one = evaluation(np.random.default_rng(0).random(500))
-    (told,) = compare(one, one)
-    assert (told.p_t, told.p_permutation, told.p_holm) == (1.0, 1.0, 1.0)
-    assert (told.difference, told.effect_size, told.interval) == (0.0, 0.0, (0.0, 0.0))
-    assert not told.significant()
-    assert not told.significant(level=1.0), "at the level is not below it"
-    assert told.significant(level=1.1)
+    (comparison,) = compare(one, one)
+    assert (comparison.p_t, comparison.p_permutation, comparison.p_holm) == (1.0, 1.0, 1.0)
+    assert (comparison.difference, comparison.effect_size, comparison.interval) == (0.0, 0.0, (0.0, 0.0))
+    assert not comparison.significant()
+    assert not comparison.significant(level=1.0), "at the level is not below it"
+    assert comparison.significant(level=1.1)
 
 
-def test_a_planted_difference_is_found():
+def test_planted_difference_is_detected():
     """The users' own spread (0.29) hides a shift of 0.02 from an unpaired test, not from a paired one."""
     rng = np.random.default_rng(0)
     base = rng.random(500)
     better = base + 0.02 + rng.normal(0, 0.05, 500)
-    (told,) = compare(evaluation(base), evaluation(better))
+    (comparison,) = compare(evaluation(base), evaluation(better))
     assert stats.ttest_ind(base, better).pvalue > 0.1
-    assert told.p_t < 1e-6
-    assert told.p_permutation == pytest.approx(1e-4)
-    assert told.significant()
-    assert told.difference == pytest.approx(0.02, abs=0.006)
-    assert 0 < told.interval[0] < told.difference < told.interval[1]
-    assert told.effect_size == pytest.approx(0.4, abs=0.1)
+    assert comparison.p_t < 1e-6
+    assert comparison.p_permutation == pytest.approx(1e-4)
+    assert comparison.significant()
+    assert comparison.difference == pytest.approx(0.02, abs=0.006)
+    assert 0 < comparison.interval[0] < comparison.difference < comparison.interval[1]
+    assert comparison.effect_size == pytest.approx(0.4, abs=0.1)
     narrow = {"seed": 3, "resamples": 50, "confidence": 0.5}
     (chosen,) = compare(evaluation(base), evaluation(better), flips=99, **narrow)
     assert list(chosen.interval) == bootstrap_intervals((better - base)[:, None], **narrow)[0].tolist()
     assert chosen.p_permutation == 0.01
     (turned,) = compare(evaluation(better), evaluation(base))
-    assert turned.difference == -told.difference
-    assert turned.p_permutation == told.p_permutation
+    assert turned.difference == -comparison.difference
+    assert turned.p_permutation == comparison.p_permutation
 
 
-def test_false_positives_are_as_rare_as_they_should_be():
+def test_false_positive_rate():
     rng = np.random.default_rng(0)
     trials = 600
     difference = rng.choice([-1.0, 0.0, 0.0, 0.5, -0.5, 1.0], size=(40, trials)) * rng.random((40, trials))
@@ -83,7 +83,7 @@ def test_false_positives_are_as_rare_as_they_should_be():
         assert abs((p <= 0.5).mean() - 0.5) < 3 * 0.5 / np.sqrt(trials)
 
 
-def test_holm_keeps_the_chance_of_any_false_positive():
+def test_holm_keeps_the_familywise_error_rate():
     rng = np.random.default_rng(1)
     p = rng.random((4_000, 6))
     plain = (p < 0.05).any(1).mean()
@@ -99,7 +99,7 @@ def test_holm_by_hand():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_never_helps_and_keeps_the_order(p):
+def test_holm_never_lowers_p_and_keeps_order(p):
     corrected = holm(p)
     assert (corrected >= np.array(p)).all()
     assert (corrected <= 1).all()
@@ -107,33 +107,33 @@ def test_holm_never_helps_and_keeps_the_order(p):
 
 
 @given(st.lists(st.floats(-1, 1, allow_subnormal=False), min_size=2, max_size=40))
-def test_t_is_that_of_scipy(difference):
+def test_t_test_equals_scipy(difference):
     d = np.round(np.array(difference), 3)
     if np.ptp(d) > 0:
         assert t_test(d) == pytest.approx(stats.ttest_1samp(d, 0).pvalue, abs=1e-9)
         assert t_test(d * 1e-20) == pytest.approx(t_test(d), abs=1e-9), "the unit of a metric matters"
 
 
-def test_sign_flips_near_the_exact_enumeration():
+def test_sign_flip_test_is_near_exact_enumeration():
     d = np.array([0.3, -0.1, 0.25, 0.4, 0.05, -0.2, 0.35, 0.1])
     signs = 1 - 2 * ((np.arange(256)[:, None] >> np.arange(8)) & 1)
     exact = (np.abs(signs @ d) >= abs(d.sum()) - 1e-12).mean()
     assert sign_flip_test(d[:, None], seed=0, flips=20_000)[0] == pytest.approx(exact, abs=0.01)
 
 
-def test_sign_flips_turn_every_user_alone():
+def test_signs_are_flipped_per_user():
     """Two users decide, the last of 130: both keep or both change their sign, and the rest agrees, in a quarter."""
     d = np.where(np.arange(130) % 2, 1e-3, -1e-3)
     d[128:] = 1.0
     assert sign_flip_test(d[:, None], seed=0, flips=2_000)[0] == pytest.approx(0.25, abs=0.03)
 
 
-def test_a_whole_hit_more_for_everybody_is_a_difference():
+def test_constant_difference_is_significant():
     assert sign_flip_test(np.ones((20, 1)), seed=0, flips=99).tolist() == [0.01]
     assert sign_flip_test(np.ones((20, 1)), seed=0, flips=1).tolist() == [0.5]
 
 
-def test_sign_flips_are_seeded_and_spread_over_batches():
+def test_sign_flips_are_seeded_over_several_batches():
     d = np.random.default_rng(0).normal(0.005, 0.3, (5_000, 2))  # 79 words a draw: several batches
     one = sign_flip_test(d, seed=3, flips=2_000)
     np.testing.assert_array_equal(one, sign_flip_test(d, seed=3, flips=2_000))
@@ -142,32 +142,35 @@ def test_sign_flips_are_seeded_and_spread_over_batches():
     np.testing.assert_allclose(one, [t_test(column) for column in d.T], atol=0.04)
 
 
-def test_all_users_shifted_alike():
+def test_equal_difference_of_all_users():
     """No spread: the t-test's limit is certainty, and the effect size has no value."""
     base = np.random.default_rng(0).random(60)
-    (told,) = compare(evaluation(base), evaluation(base + 0.1))
-    assert told.p_t == 0.0
-    assert told.effect_size is None
-    assert told.p_permutation == pytest.approx(1e-4)
-    assert json.loads(json.dumps(told.to_dict(), allow_nan=False)) == {**vars(told), "interval": list(told.interval)}
+    (comparison,) = compare(evaluation(base), evaluation(base + 0.1))
+    assert comparison.p_t == 0.0
+    assert comparison.effect_size is None
+    assert comparison.p_permutation == pytest.approx(1e-4)
+    assert json.loads(json.dumps(comparison.to_dict(), allow_nan=False)) == {
+        **vars(comparison),
+        "interval": list(comparison.interval),
+    }
 
 
-def test_a_single_user_proves_nothing():
-    (told,) = compare(evaluation([0.2]), evaluation([0.9]))
-    assert told.p_t == told.p_permutation == 1.0
+def test_single_user_is_never_significant():
+    (comparison,) = compare(evaluation([0.2]), evaluation([0.9]))
+    assert comparison.p_t == comparison.p_permutation == 1.0
     assert effect_size(np.array([0.7])) is None
     assert effect_size(np.array([0.0, 1.0])) == pytest.approx(np.sqrt(0.5))
 
 
-def test_only_users_of_both_are_compared():
+def test_only_common_users_are_compared():
     first = evaluation([0.1, 0.2, 0.3], user_idx=[0, 4, 7])
     second = evaluation([0.9, 0.5, 0.5], user_idx=[1, 4, 7])
-    (told,) = compare(first, second)
-    assert (told.users, told.metric) == (2, "recall@20")
-    assert (told.first, told.second) == (pytest.approx(0.25), pytest.approx(0.5))
+    (comparison,) = compare(first, second)
+    assert (comparison.users, comparison.metric) == (2, "recall@20")
+    assert (comparison.first, comparison.second) == (pytest.approx(0.25), pytest.approx(0.5))
 
 
-def test_what_cannot_be_compared_is_named():
+def test_incomparable_evaluations_are_refused():
     one = evaluation([0.1, 0.2])
     with pytest.raises(ConfigError, match="mask 'train', the second with 'train\\+validation'"):
         compare(one, evaluation([0.1, 0.2], mask="train+validation"))
@@ -183,7 +186,7 @@ def test_what_cannot_be_compared_is_named():
         compare(one, one, flips=0)
 
 
-def test_seeds_are_averaged_user_by_user():
+def test_seeds_are_averaged_per_user():
     rng = np.random.default_rng(0)
     values = rng.random((3, 40))
     seeds = [replace(evaluation(row), coverage={"coverage@20": 0.1 * n}) for n, row in enumerate(values)]
@@ -198,7 +201,7 @@ def test_seeds_are_averaged_user_by_user():
         averaged([seeds[0], evaluation(values[1], mask="train+validation")])
 
 
-def test_holm_is_over_everything_that_is_shown():
+def test_holm_corrects_over_all_models_and_metrics():
     rng = np.random.default_rng(0)
 
     def two_metrics(shift):
@@ -206,11 +209,11 @@ def test_holm_is_over_everything_that_is_shown():
         return replace(base, values={f"recall@{k}": rng.normal(shift, 0.3, 80) for k in (10, 20)})
 
     reference, *others = (two_metrics(shift) for shift in (0, 0.05, 0.1, 0.2))
-    found = compare_with(reference, others)
-    assert [[one.metric for one in each] for each in found] == [["recall@10", "recall@20"]] * 3
-    flat = [one for each in found for one in each]
+    comparisons = compare_with(reference, others)
+    assert [[one.metric for one in each] for each in comparisons] == [["recall@10", "recall@20"]] * 3
+    flat = [one for each in comparisons for one in each]
     assert [one.p_holm for one in flat] == holm([one.p_permutation for one in flat]).tolist()
-    for each, other in zip(found, others, strict=True):  # but for the correction, what a pair alone would give
+    for each, other in zip(comparisons, others, strict=True):  # but for the correction, what a pair alone would give
         alone = compare(reference, other)
         assert [replace(one, p_holm=0.0) for one in each] == [replace(one, p_holm=0.0) for one in alone]
         assert all(one.p_holm >= single.p_holm for one, single in zip(each, alone, strict=True))
@@ -218,7 +221,7 @@ def test_holm_is_over_everything_that_is_shown():
     assert one == compare(reference, others[0], ["recall@20"], seed=5)
 
 
-def test_other_seeds_are_no_difference():
+def test_difference_between_seeds_alone_is_not_significant():
     """Seeds move all users together: over users alone they look like a difference, with their spread they do not."""
     rng = np.random.default_rng(0)
     over_users, over_both = [], []
@@ -232,14 +235,14 @@ def test_other_seeds_are_no_difference():
     assert (np.array(over_both) < 0.05).mean() > 0.01  # careful, but not blind
 
 
-def test_a_difference_beyond_the_seeds_is_found():
+def test_difference_beyond_seed_variance_is_detected():
     rng = np.random.default_rng(0)
     difference = rng.normal(0.05, 0.1, 300)
     assert users_and_seeds_test(difference, [0.300, 0.302, 0.301], [0.350, 0.351, 0.353]) < 1e-4
     assert users_and_seeds_test(difference, [0.25, 0.35, 0.30], [0.40, 0.30, 0.35]) > 0.05
 
 
-def test_without_spread_between_seeds_it_is_the_test_over_users():
+def test_seeds_test_equals_t_test_without_seed_variance():
     difference = np.random.default_rng(0).normal(0.01, 0.1, 300)
     for seeds in ([0.3], [0.3, 0.3, 0.3]):
         assert users_and_seeds_test(difference, seeds, [0.31]) == pytest.approx(t_test(difference), rel=1e-9)
@@ -252,7 +255,7 @@ def test_without_spread_between_seeds_it_is_the_test_over_users():
 @pytest.mark.filterwarnings("ignore:Precision loss")  # what SciPy says of seeds that all agree
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6), st.lists(st.floats(0, 1), min_size=2, max_size=6))
 @example([0.0, 1.0], [1.0, 1.0])
-def test_between_seeds_alone_it_is_welchs(first, second):
+def test_seeds_test_equals_welch_without_user_variance(first, second):
     """Were there no spread between users, only the seeds would be left: Welch's test on their means."""
     one, other = np.round(first, 3), np.round(second, 3)
     if np.ptp(one) + np.ptp(other) > 0:

@@ -12,15 +12,15 @@ from dgcf.evaluate.validation import validator
 from dgcf.models import Embeddings
 
 
-def test_the_validation_split_is_measured_at_the_metrics_cut_off() -> None:
+def test_validator_uses_validation_split_and_cut_off_of_metric() -> None:
     dataset = planted(n_users=30, n_items=40)
     generator = torch.Generator().manual_seed(0)
-    found = Embeddings(torch.randn(30, 4, generator=generator), torch.randn(40, 4, generator=generator))
-    told = validator(dataset, "ndcg@7")(found)
-    assert told == Evaluator(dataset, split="validation", ks=(7,)).evaluate(found).means
-    assert {"ndcg@7", "recall@7"} <= told.keys()
+    ranking = Embeddings(torch.randn(30, 4, generator=generator), torch.randn(40, 4, generator=generator))
+    metrics = validator(dataset, "ndcg@7")(ranking)
+    assert metrics == Evaluator(dataset, split="validation", ks=(7,)).evaluate(ranking).means
+    assert {"ndcg@7", "recall@7"} <= metrics.keys()
 
 
-def test_a_metric_that_does_not_exist_is_refused_before_training() -> None:
+def test_unknown_metric_is_refused_before_training() -> None:
     with pytest.raises(ConfigError, match="did you mean"):
         validator(planted(n_users=30, n_items=40), "recal@20")

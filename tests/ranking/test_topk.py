@@ -47,12 +47,12 @@ def questions(draw: st.DrawFn) -> tuple[Any, Any, Pairs, int]:
 
 
 @given(questions())
-def test_the_ranking_is_a_full_sort_of_exact_scores(question: tuple[Any, Any, Pairs, int]) -> None:
+def test_ranking_equals_full_sort_of_exact_scores(question: tuple[Any, Any, Pairs, int]) -> None:
     rows, queries, hidden, k = question
-    found = top_k(EmbeddingIndex(rows), queries, hidden, k)
+    ranked = top_k(EmbeddingIndex(rows), queries, hidden, k)
     expected = sorted_in_full(rows, queries, hidden, min(k, len(rows)))  # no more columns than items
-    np.testing.assert_array_equal(found.item_idx, expected.item_idx)
-    np.testing.assert_array_equal(found.scores, expected.scores)
+    np.testing.assert_array_equal(ranked.item_idx, expected.item_idx)
+    np.testing.assert_array_equal(ranked.scores, expected.scores)
 
 
 @given(questions())
@@ -66,7 +66,7 @@ def test_numpy_and_torch_give_the_same_ranking(question: tuple[Any, Any, Pairs, 
 
 
 @pytest.mark.parametrize("block", [1, 5000, 2**22])
-def test_a_batch_equals_single_calls_whatever_the_block(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_equals_single_calls_for_any_block(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     rows, queries = (rng.normal(size=(n, 24)).astype(np.float32) for n in (3000, 7))
     hidden = random_pairs(7, 3000, 0.3, 0)
@@ -85,8 +85,8 @@ def test_candidates_are_few() -> None:
     """The threshold does its work: what is scored again is a few times k, not the catalogue."""
     rng = np.random.default_rng(1)
     rows, queries = (rng.normal(size=(n, 32)).astype(np.float32) for n in (20_000, 10))
-    found = topk.NumpyBackend().candidates(EmbeddingIndex(rows), queries, Pairs.empty(10, 20_000), 20)
-    assert 200 <= len(found.query) < 10 * 60
+    candidates = topk.NumpyBackend().candidates(EmbeddingIndex(rows), queries, Pairs.empty(10, 20_000), 20)
+    assert 200 <= len(candidates.query) < 10 * 60
 
 
 def test_no_query_and_no_item() -> None:

@@ -18,14 +18,14 @@ from dgcf.ranking.torch_backend import top_k_by_scores
 
 
 class Table:
-    """Scores that are there already; notes who was asked for."""
+    """A scorer with given scores, which records the users of each call."""
 
     def __init__(self, scores):
         self.table = torch.as_tensor(scores)
-        self.asked = []
+        self.calls = []
 
     def scores(self, user_idx):
-        self.asked.append(user_idx.tolist())
+        self.calls.append(user_idx.tolist())
         return self.table[user_idx]
 
 
@@ -55,7 +55,7 @@ def by_full_sort(scores, mask, user_idx, k):
     k=st.integers(1, 60),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
 )
-def test_equals_a_full_sort_with_many_ties(seed, n_users, n_items, levels, share, k, dtype):
+def test_top_k_equals_full_sort_with_many_ties(seed, n_users, n_items, levels, share, k, dtype):
     rng = np.random.default_rng(seed)
     scores = torch.from_numpy(rng.integers(-levels, levels, (n_users, n_items)) / 4).to(dtype)
     mask = random_pairs(rng, n_users, n_items, share)
@@ -65,15 +65,15 @@ def test_equals_a_full_sort_with_many_ties(seed, n_users, n_items, levels, share
     expected = by_full_sort(scores, mask, users, k)
     np.testing.assert_array_equal(best.item_idx.numpy(), expected)
     there = expected >= 0
-    found = best.scores.double().numpy()
+    scored = best.scores.double().numpy()
     np.testing.assert_array_equal(
-        found[there], scores.double().numpy()[np.repeat(users, k).reshape(-1, k)[there], expected[there]]
+        scored[there], scores.double().numpy()[np.repeat(users, k).reshape(-1, k)[there], expected[there]]
     )
-    assert np.isneginf(found[~there]).all()
+    assert np.isneginf(scored[~there]).all()
 
 
 @pytest.mark.parametrize("n_items", [1_000, 5_003, 41_000])
-def test_equal_scores_come_in_item_order(n_items):
+def test_ties_are_ranked_by_item_index(n_items):
     """One tie across the whole catalogue is the worst case of every shortcut."""
     mask = Pairs.from_indices(np.zeros(3, dtype=int), np.array([0, 2, 5]), 2, n_items)
     best = top_k_by_scores(Table(torch.zeros(2, n_items)), np.array([0, 1]), mask, 6)
@@ -81,7 +81,7 @@ def test_equal_scores_come_in_item_order(n_items):
 
 
 @pytest.mark.parametrize(("n_users", "n_items", "dim"), [(97, 1_237, 64), (300, 517, 33), (40, 9_001, 128)])
-def test_chunks_do_not_change_a_bit(n_users, n_items, dim):
+def test_chunk_size_does_not_change_bits(n_users, n_items, dim):
     generator = torch.Generator().manual_seed(n_users)
     scorer = Embeddings(torch.randn(n_users, dim, generator=generator), torch.randn(n_items, dim, generator=generator))
     mask = random_pairs(np.random.default_rng(0), n_users, n_items, 0.05)
@@ -93,11 +93,11 @@ def test_chunks_do_not_change_a_bit(n_users, n_items, dim):
         assert torch.equal(best.scores, whole.scores)
     shuffled = np.random.default_rng(1).permutation(n_users)
     assert torch.equal(top_k_by_scores(scorer, shuffled, mask, 20, chunk=7).scores, whole.scores[shuffled])
-    for user in range(0, n_users, 29):  # one user asked alone gets the very same bits
+    for user in range(0, n_users, 29):  # one user alone gets the very same bits
         assert torch.equal(top_k_by_scores(scorer, users[[user]], mask, 20).scores, whole.scores[[user]])
 
 
-def test_a_scorer_whose_bits_depend_on_its_batch_is_tamed():
+def test_scorer_with_batch_dependent_bits_gives_stable_results():
     """The guarantee does not rest on luck with a kernel: here every batch size gives other scores."""
 
     class Moody:
@@ -117,26 +117,26 @@ def test_each_block_is_scored_once():
     scorer = Table(torch.rand(25, 30))
     users = np.array([24, 3, 3, 11, 0, 12])
     top_k_by_scores(scorer, users, Pairs.empty(25, 30), 3, chunk=2, block=10)
-    assert scorer.asked == [list(range(10)), list(range(10, 20)), list(range(20, 25))]
+    assert scorer.calls == [list(range(10)), list(range(10, 20)), list(range(20, 25))]
 
 
 @pytest.mark.parametrize("users", [[13], [12, 14, 16], [11, 12, 13], [3, 13, 23], [24, 0]])
 @pytest.mark.parametrize("kind", [np.int64, np.uint8])
-def test_any_few_users_get_their_rows(users, kind):
+def test_subset_of_users_in_any_order(users, kind):
     scores = torch.rand(25, 30)
     best = top_k_by_scores(Table(scores), np.array(users, dtype=kind), Pairs.empty(25, 30), 30, block=10)
     assert torch.equal(best.scores, scores[users].sort(descending=True).values)
 
 
 @pytest.mark.parametrize("n_items", [1, 1000, 4096, 4097, 5000, 2**21, 2**22, 2**22 + 1, 2**30])
-def test_a_block_is_the_largest_power_of_two_that_fits(n_items):
+def test_block_is_largest_power_of_two_that_fits(n_items):
     """It decides the last bits of the scores, so it must stay as it is."""
     size = torch_backend._block_size(n_items)
     powers = [1 << power for power in range(11)]
     assert size == max([1, *(power for power in powers if power * n_items <= 2**22)])
 
 
-def test_the_scores_of_the_scorer_are_left_alone():
+def test_scores_of_the_scorer_are_not_modified():
     scores = torch.rand(4, 40)
 
     class Own:
@@ -167,13 +167,13 @@ def test_memory_stays_within_the_budget(monkeypatch):
         top_k_by_scores(scorer, np.arange(64), Pairs.empty(64, 10_000), 5, memory=enough - 1, block=32)
 
 
-def test_no_user_gives_no_row():
+def test_no_users_give_no_rows():
     best = top_k_by_scores(Table(torch.rand(3, 4)), np.array([], dtype=int), Pairs.empty(3, 4), 2)
     assert best.item_idx.shape == best.scores.shape == (0, 2)
     assert best.item_idx.dtype == torch.int64
 
 
-def test_nan_is_refused_wherever_it_stands():
+def test_nan_is_refused_at_any_position():
     for n_items in (10, 4_000):
         scores = torch.rand(3, n_items)
         scores[2, n_items - 1] = torch.nan
@@ -196,19 +196,19 @@ def test_nan_is_refused_wherever_it_stands():
         ({"scorer": Table(torch.ones(3, 4, dtype=torch.int64))}, DataError, "int64"),
     ],
 )
-def test_bad_input_is_named(change, error, message):
+def test_bad_input_is_refused(change, error, message):
     call = {"scorer": Table(torch.rand(3, 4)), "user_idx": np.arange(3), "mask": Pairs.empty(3, 4), "k": 2}
     with pytest.raises(error, match=message):
         top_k_by_scores(**{**call, **change})
 
 
-def test_embeddings_of_two_widths_are_refused():
+def test_embeddings_of_different_widths_are_refused():
     with pytest.raises(DataError, match="one dim"):
         Embeddings(torch.rand(3, 4), torch.rand(5, 6))
 
 
 @pytest.mark.gpu
-def test_cuda_agrees_with_the_definition():
+def test_cuda_agrees_with_reference():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     rng = np.random.default_rng(0)

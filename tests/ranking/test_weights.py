@@ -30,7 +30,7 @@ def matrices(draw: st.DrawFn) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 @given(matrices())
-def test_totals_and_columns_are_those_of_plain_loops(question: tuple[NDArray[Any], NDArray[Any]]) -> None:
+def test_sums_and_columns_equal_plain_loops(question: tuple[NDArray[Any], NDArray[Any]]) -> None:
     values, rows = question
     expected = np.zeros(values.shape[1])
     for row in rows:
@@ -44,7 +44,7 @@ def test_totals_and_columns_are_those_of_plain_loops(question: tuple[NDArray[Any
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["dense", "sparse"])
-def test_sums_are_float64_whatever_is_summed(kind: int) -> None:
+def test_sums_are_float64(kind: int) -> None:
     """In float32 the small number would be lost."""
     matrix = both(np.array([[2.0**24], [1.0], [-(2.0**24)]], dtype=np.float32))[kind]
     assert matrix.sum_rows(np.arange(3)).tolist() == [1.0]

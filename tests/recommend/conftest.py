@@ -1,4 +1,4 @@
-"""What the tests of the recommend room share: models with random weights on random graphs, and their dense oracles."""
+"""What the tests of recommend share: models with random weights on random graphs, and their dense oracles."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ def random_dataset(n_users: int = 9, n_items: int = 11, seed: int = 0, density: 
 
 
 def untrained(dataset: Dataset, model: str = "dgcf", seed: int = 0, **settings: Any) -> Snapshot:
-    """A snapshot of a model with random weights and widely spread gates: nothing here depends on training."""
+    """A snapshot of a model with random weights and widely spread gates; no test depends on training."""
     recipe = resolve(model, preset="plain", settings={"dim": 6, **settings})
     net, propagation = build(dataset, recipe, seed=seed)
     rng = np.random.default_rng(seed)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.copy_(torch.from_numpy(rng.normal(size=parameter.shape)))
-    found = ranked_embeddings(net, propagation, recipe.train)
-    return capture(net, propagation, found, dataset, recipe, {"seed": seed, "epochs": 0, "metrics": {}})
+    ranking = ranked_embeddings(net, propagation, recipe.train)
+    return capture(net, propagation, ranking, dataset, recipe, {"seed": seed, "epochs": 0, "metrics": {}})
 
 
 def dense_matrix(train: Pairs, snapshot: Snapshot) -> Dense:

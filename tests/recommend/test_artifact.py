@@ -38,7 +38,7 @@ def same(one: Snapshot, other: Snapshot) -> bool:
 
 
 @given(st.sets(texts, min_size=2, max_size=8), st.sets(texts, min_size=2, max_size=8), st.booleans(), st.data())
-def test_arbitrary_ids_come_back(
+def test_arbitrary_ids_survive_saving(
     tmp_path_factory: pytest.TempPathFactory, users: set[str], items: set[str], folder: bool, data: st.DataObject
 ) -> None:
     titles = data.draw(st.dictionaries(st.sampled_from(sorted(items)), texts, max_size=3))
@@ -54,12 +54,12 @@ def test_arbitrary_ids_come_back(
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", ["kept", "kept.dgcf"])
-def test_every_model_comes_back(tmp_path: Path, model: tuple[str, dict[str, Any]], name: str) -> None:
+def test_every_model_survives_saving(tmp_path: Path, model: tuple[str, dict[str, Any]], name: str) -> None:
     snapshot = untrained(random_dataset(), model[0], **model[1])
     assert same(artifact.load(artifact.save(snapshot, tmp_path / name)), snapshot)
 
 
-def test_the_same_recommender_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_same_recommender_gives_same_bytes(tmp_path: Path) -> None:
     snapshot = untrained(random_dataset())
     one, other = (artifact.save(snapshot, tmp_path / name) for name in ("a.dgcf", "b.dgcf"))
     assert one.read_bytes() == other.read_bytes()
@@ -73,16 +73,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Snapshot, bytes]:
 
 
 def refused_or_harmless(path: Path, snapshot: Snapshot) -> None:
-    found, told = None, ""
+    loaded, message = None, ""
     try:
-        found = artifact.load(path)
+        loaded = artifact.load(path)
     except ArtifactError as problem:
-        told = str(problem)
-    assert same(found, snapshot) if found else (str(path) in told and "\n" not in told)
+        message = str(problem)
+    assert same(loaded, snapshot) if loaded else (str(path) in message and "\n" not in message)
 
 
 @pytest.mark.parametrize(("step", "flips"), [(7, (0x01,)), pytest.param(1, (0x01, 0x80, 0xFF), marks=pytest.mark.slow)])
-def test_a_byte_flipped_anywhere_in_the_file_is_refused_or_harmless(
+def test_flipped_byte_in_file_is_refused_or_harmless(
     small: tuple[Snapshot, bytes], tmp_path: Path, step: int, flips: tuple[int, ...]
 ) -> None:
     snapshot, content = small
@@ -95,7 +95,7 @@ def test_a_byte_flipped_anywhere_in_the_file_is_refused_or_harmless(
             refused_or_harmless(path, snapshot)
 
 
-def test_a_byte_flipped_in_a_folder_is_refused_or_harmless(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
+def test_flipped_byte_in_folder_is_refused_or_harmless(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
     """No archive's own checksum stands by here."""
     snapshot, _ = small
     folder = artifact.save(snapshot, tmp_path / "kept")
@@ -110,7 +110,7 @@ def test_a_byte_flipped_in_a_folder_is_refused_or_harmless(small: tuple[Snapshot
     assert same(artifact.load(folder), snapshot)
 
 
-def test_a_manifest_that_was_edited_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
+def test_edited_manifest_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
     folder = artifact.save(small[0], tmp_path / "kept")
     text = (folder / "manifest.json").read_text()
     (folder / "manifest.json").write_text(text.replace('"format": 1', '"format": 0'))
@@ -118,7 +118,7 @@ def test_a_manifest_that_was_edited_is_refused(small: tuple[Snapshot, bytes], tm
         artifact.load(folder)
 
 
-def test_a_file_cut_short_anywhere_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
+def test_truncated_file_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
     path = tmp_path / "short.dgcf"
     for length in range(0, len(small[1]), 37):
         path.write_bytes(small[1][:length])
@@ -145,7 +145,7 @@ def test_hostile_names_in_a_manifest_are_refused(small: tuple[Snapshot, bytes], 
         artifact.load(folder)
 
 
-def test_a_member_that_is_there_twice_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
+def test_duplicate_member_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
     path = tmp_path / "twice.dgcf"
     path.write_bytes(small[1])
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
@@ -164,13 +164,13 @@ def rewritten(snapshot: Snapshot, folder: Path, change: Any) -> Path:
     return path
 
 
-def test_a_newer_version_says_so(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
+def test_newer_format_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
     path = rewritten(small[0], tmp_path / "new", lambda manifest: manifest.update(format=3))
     with pytest.raises(ArtifactError, match=r"written by a newer dgcf \(format 3, this one reads 2\); upgrade dgcf"):
         artifact.load(path)
 
 
-def test_another_kind_says_so(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
+def test_other_kind_of_file_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
     path = rewritten(small[0], tmp_path / "other", lambda manifest: manifest.update(kind="a cake"))
     with pytest.raises(ArtifactError, match="holds a 'a cake', expected a 'dgcf recommender'"):
         artifact.load(path)
@@ -184,7 +184,7 @@ def lied(snapshot: Snapshot, path: Path, member: str, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("member", "arrays", "told"),
+    ("member", "arrays", "message"),
     [
         ("embeddings.safetensors", {"users": np.zeros((2, 2), np.float32)}, "users"),
         ("embeddings.safetensors", {"users": np.full((3, 2), np.nan, np.float32)}, "not finite"),
@@ -194,14 +194,14 @@ def lied(snapshot: Snapshot, path: Path, member: str, content: bytes) -> Path:
         ("data.safetensors", {"user_offsets": np.array([0, 9, 1, 3], np.int64)}, "user_offsets"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused_even_under_right_checksums(
-    small: tuple[Snapshot, bytes], tmp_path: Path, member: str, arrays: dict[str, Any], told: str
+def test_inconsistent_arrays_with_valid_checksums_are_refused(
+    small: tuple[Snapshot, bytes], tmp_path: Path, member: str, arrays: dict[str, Any], message: str
 ) -> None:
     snapshot = small[0]
     whole: dict[str, Any] = {"users": snapshot.user_rows, "items": snapshot.item_rows}
     if member == "data.safetensors":
         whole = artifact._data(snapshot)
-    with pytest.raises(ArtifactError, match=told):
+    with pytest.raises(ArtifactError, match=message):
         artifact.load(lied(snapshot, tmp_path, member, encode({**whole, **arrays})))
 
 
@@ -215,18 +215,14 @@ def test_arrays_that_do_not_fit_are_refused_even_under_right_checksums(
         {"id_kinds": {"users": "text", "items": "float"}},
     ],
 )
-def test_a_description_that_makes_no_sense_is_refused(
-    small: tuple[Snapshot, bytes], tmp_path: Path, change: dict[str, Any]
-) -> None:
+def test_invalid_description_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path, change: dict[str, Any]) -> None:
     folder = artifact.save(small[0], tmp_path / "kept")
     head = json.loads((folder / "about.json").read_text()) | change
     with pytest.raises(ArtifactError, match="damaged or not a recommender"):
         artifact.load(lied(small[0], tmp_path, "about.json", json.dumps(head).encode()))
 
 
-def test_layers_of_another_model_are_refused_when_they_are_needed(
-    small: tuple[Snapshot, bytes], tmp_path: Path
-) -> None:
+def test_layers_of_other_model_are_refused_on_first_use(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
     layers = encode({"layers": np.zeros((2, 5, 2), np.float32)})
     rec = Recommender.of(artifact.load(lied(small[0], tmp_path, "layers.safetensors", layers)))
     assert len(rec.recommend(0, 1, exclude_seen=False))
@@ -234,7 +230,7 @@ def test_layers_of_another_model_are_refused_when_they_are_needed(
         rec.explain(0, 0)
 
 
-def test_nothing_is_replaced_unless_asked(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
+def test_existing_target_is_kept_without_overwrite(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
     for name in ("kept", "kept.dgcf"):
         artifact.save(small[0], tmp_path / name)
         with pytest.raises((ArtifactError, DataError), match="exists already"):

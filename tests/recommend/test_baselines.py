@@ -27,7 +27,7 @@ from dgcf.train import build, resolve
 from tests.recommend.conftest import random_dataset
 from tests.recommend.test_artifact import lied
 
-SOLVED = [name for name, found in CATALOG.items() if found.solved]
+SOLVED = [name for name, entry in CATALOG.items() if entry.solved]
 BY_ITEMS = ["ease", "item-knn"]
 EXPLAINED = [*BY_ITEMS, "ials", "popularity"]
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -80,20 +80,20 @@ def test_explanations_sum_to_the_score(model: str, films: Dataset, fitted_to: di
     for user in range(0, 150, 10):
         raw = films.users.texts[user]
         for row in rec.recommend(raw, 3):
-            told = rec.explain(raw, row["item"])
-            assert told.score == row["score"]
-            assert abs(told.residual) < 1e-4 * max(abs(part.value) for part in told.parts)
-            assert told.user == raw
+            explanation = rec.explain(raw, row["item"])
+            assert explanation.score == row["score"]
+            assert abs(explanation.residual) < 1e-4 * max(abs(part.value) for part in explanation.parts)
+            assert explanation.user == raw
             if model != "popularity":
-                assert sorted(part.id for part in told.parts) == sorted(train_items(films, user))  # type: ignore[type-var]
-                assert told.by_kind["item"] == pytest.approx(told.score, rel=1e-4, abs=1e-6)
+                assert sorted(part.id for part in explanation.parts) == sorted(train_items(films, user))  # type: ignore[type-var]
+                assert explanation.by_kind["item"] == pytest.approx(explanation.score, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("model", [*BY_ITEMS, "ials"])
 def test_new_user_with_the_items_of_a_known_one_gets_the_same_ranking(
     model: str, films: Dataset, fitted_to: dict[str, Recommender]
 ) -> None:
-    """To the bit where people are known by their items alone; up to rounding where the row is solved for again."""
+    """To the bit if users are represented by their items alone; up to rounding if the row is solved for again."""
     rec = fitted_to[model]
     for user in range(0, 150, 7):
         raw, items = films.users.texts[user], train_items(films, user)
@@ -118,9 +118,9 @@ def test_scores_of_a_new_user_are_the_product_with_the_weights(model: str, fitte
     table = rec.recommend_for([texts[item] for item in liked], 160, exclude_seen=False)
     order = [rec.snapshot.items.index_of(item) for item in table["item"]]
     np.testing.assert_allclose(table["score"], (x @ whole)[order], rtol=1e-12, atol=1e-15)
-    told = rec.explain_for([texts[item] for item in liked], table["item"][0])
-    assert {part.id: part.value for part in told.parts} == {texts[item]: whole[item, order[0]] for item in liked}
-    assert "because you liked" in told.text()
+    explanation = rec.explain_for([texts[item] for item in liked], table["item"][0])
+    assert {part.id: part.value for part in explanation.parts} == {texts[item]: whole[item, order[0]] for item in liked}
+    assert "because you liked" in explanation.text()
 
 
 @pytest.mark.parametrize("model", [*BY_ITEMS, "ials"])
@@ -135,10 +135,10 @@ def test_new_items_of_a_known_user_change_the_scores(
     after = rec.recommend_for(before["item"][:2], 20, user="u00007")
     assert not set(after["item"]) & set(before["item"][:2])
     assert after["score"][:10] != before["score"][2:12]
-    told = rec.explain_for(before["item"][:2], after["item"][0], user="u00007")
-    assert told.user == "u00007"
-    assert len(told.parts) == len(mine) + 2
-    assert told.score == after["score"][0]
+    explanation = rec.explain_for(before["item"][:2], after["item"][0], user="u00007")
+    assert explanation.user == "u00007"
+    assert len(explanation.parts) == len(mine) + 2
+    assert explanation.score == after["score"][0]
 
 
 def test_popularity_recommends_the_same_to_a_new_user(films: Dataset, fitted_to: dict[str, Recommender]) -> None:
@@ -148,8 +148,8 @@ def test_popularity_recommends_the_same_to_a_new_user(films: Dataset, fitted_to:
     table = rec.recommend_for(films.items.texts[:2], 5, exclude_seen=False)
     assert table["item"] == [films.items.texts[item] for item in order[:5]]
     assert table["score"] == [float(degrees[item]) for item in order[:5]]
-    told = rec.explain("u00000", films.items.texts[order[0]])
-    assert told.text().endswith(f": {degrees[order[0]]} of 150 similar users have it.")
+    explanation = rec.explain("u00000", films.items.texts[order[0]])
+    assert explanation.text().endswith(f": {degrees[order[0]]} of 150 similar users have it.")
 
 
 def test_random_order_neither_folds_in_nor_explains(fitted_to: dict[str, Recommender]) -> None:
@@ -181,7 +181,9 @@ def test_what_needs_embeddings_is_refused_in_one_sentence(
     model: str, fitted_to: dict[str, Recommender], tmp_path: Path
 ) -> None:
     rec = fitted_to[model]
-    with pytest.raises(DataError, match=f"model {model} has weights between items and no embeddings"):
+    with pytest.raises(
+        DataError, match=f"model {model} has no embeddings, which this needs, but weights between items"
+    ):
         rec.similar_users("u00001")
     for kind in ("npy", "parquet"):
         with pytest.raises(DataError, match="has no embeddings"):
@@ -241,7 +243,7 @@ def test_damaged_weights_are_refused(
 
 
 def test_isolated_users_and_items() -> None:
-    """Somebody without a training pair gets an answer, and an item that nobody has can be asked about."""
+    """A user without training pairs gets recommendations; an item without training pairs can be explained."""
     data = random_dataset(9, 11, seed=2, density=0.15)
     alone = int(np.flatnonzero(data.train.user_degrees == 0)[0])
     unmet = int(np.flatnonzero(data.train.item_degrees == 0)[0])

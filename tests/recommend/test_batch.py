@@ -33,16 +33,16 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x0
 
 @example(set("abcdefgh"), {"", "0"}, 1)  # a chunk whose two users have seen all there is: a file without rows
 @given(st.sets(texts, min_size=2, max_size=9), st.sets(texts, min_size=2, max_size=9), st.integers(1, 12))
-def test_the_file_equals_single_calls(
+def test_file_equals_single_calls(
     tmp_path_factory: pytest.TempPathFactory, users: set[str], items: set[str], k: int
 ) -> None:
     rec = Recommender.of(untrained(random_dataset(len(users), len(items), users=users, items=items, kind="text")))
     path = tmp_path_factory.mktemp("b") / "all.parquet"
-    told = Batch(rec.snapshot, k, chunk=2).write(path)
+    summary = Batch(rec.snapshot, k, chunk=2).write(path)
     expected = [tuple(row.values()) for user in rec.snapshot.users for row in rec.recommend(user, k)]
     assert rows_of(path) == expected
-    assert told["rows"] == len(expected)
-    assert [found.name for found in path.parent.iterdir()] == ["all.parquet"]
+    assert summary["rows"] == len(expected)
+    assert [file.name for file in path.parent.iterdir()] == ["all.parquet"]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
@@ -50,23 +50,23 @@ def test_every_format_holds_ids_titles_and_scores(fitted: Recommender, tmp_path:
     path = tmp_path / f"all{suffix}"
     Batch(fitted.snapshot, 3, chunk=50).write(path)
     expected = [tuple(row.values()) for row in fitted.recommend(fitted.snapshot.users.texts, 3)]
-    found = rows_of(path)
+    rows = rows_of(path)
     if suffix == ".csv":
-        found = [(user, item, int(rank), float(score), title) for user, item, rank, score, title in found]
-    assert found == expected
+        rows = [(user, item, int(rank), float(score), title) for user, item, rank, score, title in rows]
+    assert rows == expected
 
 
-def test_whole_numbers_stay_whole_numbers(tmp_path: Path) -> None:
+def test_integer_ids_stay_integers(tmp_path: Path) -> None:
     snapshot = untrained(random_dataset(4, 5))
     Batch(snapshot, 2).write(tmp_path / "all.parquet", update=None)
     user, item, *_ = rows_of(tmp_path / "all.parquet")[0]
     assert (type(user), type(item)) == (int, int)
 
 
-def test_seen_items_if_asked(tmp_path: Path) -> None:
+def test_seen_items_are_included_on_request(tmp_path: Path) -> None:
     snapshot = untrained(random_dataset(4, 5))
-    told = Batch(snapshot, 5, exclude_seen=False).write(tmp_path / "all.parquet")
-    assert told["rows"] == 20
+    summary = Batch(snapshot, 5, exclude_seen=False).write(tmp_path / "all.parquet")
+    assert summary["rows"] == 20
 
 
 class StoppedError(Exception):
@@ -85,7 +85,7 @@ class Stopping(NumpyBackend):
         return super().candidates(*arguments)
 
 
-def test_a_stopped_job_goes_on_and_gives_the_same_file(fitted: Recommender, tmp_path: Path) -> None:
+def test_stopped_job_resumes_to_same_file(fitted: Recommender, tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole.parquet", tmp_path / "stopped.parquet"
     batch = Batch(fitted.snapshot, 4, chunk=25)
     batch.write(whole)
@@ -93,22 +93,22 @@ def test_a_stopped_job_goes_on_and_gives_the_same_file(fitted: Recommender, tmp_
         batch.write(stopped, backend=Stopping())
     assert not stopped.exists()
     seen: list[float] = []
-    told = batch.write(stopped, update=lambda done, total: seen.append(done))
-    assert told["resumed"] == 2
+    summary = batch.write(stopped, update=lambda done, total: seen.append(done))
+    assert summary["resumed"] == 2
     assert seen == [25, 50, 75, 100, 125, 150]
     assert rows_of(stopped) == rows_of(whole)
 
 
-def test_chunks_of_another_job_are_not_taken_over(fitted: Recommender, tmp_path: Path) -> None:
+def test_chunks_of_other_job_are_not_reused(fitted: Recommender, tmp_path: Path) -> None:
     path = tmp_path / "all.parquet"
     with pytest.raises(StoppedError):
         Batch(fitted.snapshot, 4, chunk=25).write(path, backend=Stopping())
-    told = Batch(fitted.snapshot, 5, chunk=25).write(path)
-    assert told["resumed"] == 0
+    summary = Batch(fitted.snapshot, 5, chunk=25).write(path)
+    assert summary["resumed"] == 0
     assert {row[2] for row in rows_of(path)} == {1, 2, 3, 4, 5}
 
 
-def test_a_killed_process_is_gone_on_with(fitted: Recommender, tmp_path: Path) -> None:
+def test_job_of_killed_process_resumes(fitted: Recommender, tmp_path: Path) -> None:
     """SIGKILL in the midst of it: no target, whole chunks, and the second try ends with the same file."""
     artifact.save(fitted.snapshot, tmp_path / "kept.dgcf")
     code = """
@@ -136,14 +136,14 @@ Batch(load(sys.argv[1]).snapshot, 4, chunk=10).write(Path(sys.argv[2]), backend=
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert not target.exists()
-    told = Batch(fitted.snapshot, 4, chunk=10).write(target)
-    assert told["resumed"] >= 2
+    summary = Batch(fitted.snapshot, 4, chunk=10).write(target)
+    assert summary["resumed"] >= 2
     Batch(fitted.snapshot, 4).write(tmp_path / "other.parquet")
     assert rows_of(target) == rows_of(tmp_path / "other.parquet")
     assert not chunks.exists()
 
 
-def test_what_cannot_be_written_is_refused_before_any_work(fitted: Recommender, tmp_path: Path) -> None:
+def test_invalid_target_is_refused_before_ranking(fitted: Recommender, tmp_path: Path) -> None:
     batch = Batch(fitted.snapshot, 4)
     with pytest.raises(ConfigError, match=r"all\.xlsx has no known suffix, expected one of \.parquet"):
         batch.write(tmp_path / "all.xlsx")
@@ -161,7 +161,7 @@ def test_ids_beyond_64_bits_stay_text(tmp_path: Path) -> None:
     big = [str(2**64 + n) for n in range(3)]
     snapshot = untrained(random_dataset(3, 3, users=big, items=range(3)))
     Batch(snapshot, 3, exclude_seen=False).write(tmp_path / "all.parquet")
-    found = rows_of(tmp_path / "all.parquet")
-    assert {row[0] for row in found} == set(big)
-    assert {type(row[1]) for row in found} == {int}
-    assert np.isfinite([row[3] for row in found]).all()
+    rows = rows_of(tmp_path / "all.parquet")
+    assert {row[0] for row in rows} == set(big)
+    assert {type(row[1]) for row in rows} == {int}
+    assert np.isfinite([row[3] for row in rows]).all()

@@ -18,7 +18,7 @@ from tests.recommend.conftest import MODELS, random_dataset, untrained
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_layers_read_out_as_what_is_ranked(model: tuple[str, dict[str, Any]]) -> None:
+def test_readout_of_layers_equals_ranked_rows(model: tuple[str, dict[str, Any]]) -> None:
     snapshot = untrained(random_dataset(), model[0], **model[1])
     assert snapshot.layers is not None
     rows = np.einsum("l,lnd->nd", snapshot.layer_weights(snapshot.layers.depth), snapshot.layers.embeddings)
@@ -28,7 +28,7 @@ def test_layers_read_out_as_what_is_ranked(model: tuple[str, dict[str, Any]]) ->
     np.testing.assert_allclose(rows[snapshot.n_users :], snapshot.item_rows, rtol=1e-5, atol=1e-6)
 
 
-def test_a_model_that_ranks_otherwise_keeps_ranking_and_claims_nothing_more() -> None:
+def test_model_without_linear_layers_ranks_but_neither_explains_nor_folds_in() -> None:
     """Embeddings that are no sum of layers, as another architecture would give."""
     dataset = random_dataset()
     recipe = resolve("dgcf", preset="plain", settings={"dim": 4})
@@ -44,7 +44,7 @@ def test_a_model_that_ranks_otherwise_keeps_ranking_and_claims_nothing_more() ->
 
 
 @pytest.mark.parametrize("model", ["gcn", "gcn-jk", "gc-mc", "ngcf", "sgc", "spectralcf", "sage"])
-def test_a_model_with_weights_ranks_from_a_file_and_is_not_explained(model: str, tmp_path: Path) -> None:
+def test_model_with_layer_weights_ranks_after_loading_and_is_not_explained(model: str, tmp_path: Path) -> None:
     """Whatever the width of its rows: those of layers side by side are wider than the embeddings."""
     dataset = random_dataset()
     snapshot = untrained(dataset, model)
@@ -61,7 +61,7 @@ def test_a_model_with_weights_ranks_from_a_file_and_is_not_explained(model: str,
         again.explain(0, 0)
 
 
-def test_everything_that_is_known_of_a_user_is_seen() -> None:
+def test_seen_items_are_those_of_all_splits() -> None:
     dataset = random_dataset(seed=3)
     snapshot = untrained(dataset)
     assert len(dataset.test) > 0

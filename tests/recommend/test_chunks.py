@@ -58,7 +58,7 @@ def count(path: Path) -> int:
 
 
 @pytest.mark.parametrize("name", ["g[1]", "g*", "g?", "g[12]", "a'b", "{x}", "~home", "file:x"])
-def test_a_path_that_looks_like_a_pattern_is_a_path(
+def test_path_with_glob_characters_is_literal(
     batch: Batch, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chunks of other folders were joined: 8 foreign rows in place of 298,580."""
@@ -75,14 +75,14 @@ def test_a_path_that_looks_like_a_pattern_is_a_path(
 
 
 @pytest.mark.parametrize("name", ["a\\b[1]", "\udcff"])
-def test_a_name_that_could_not_be_read_back_is_refused_before_any_work(batch: Batch, tmp_path: Path, name: str) -> None:
+def test_unreadable_target_name_is_refused_before_ranking(batch: Batch, tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError):
         batch.write(tmp_path / name / "o.csv")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", ["notes.txt", "000000000000.parquet", "job", "job.json"])
-def test_a_foreign_folder_of_the_same_name_is_left_alone(batch: Batch, tmp_path: Path, content: str) -> None:
+def test_foreign_folder_in_place_of_chunks_is_kept(batch: Batch, tmp_path: Path, content: str) -> None:
     folder = tmp_path / ".all.csv.chunks"
     folder.mkdir()
     (folder / content).write_text("mine")
@@ -93,9 +93,7 @@ def test_a_foreign_folder_of_the_same_name_is_left_alone(batch: Batch, tmp_path:
 
 
 @pytest.mark.parametrize("make", [lambda path: path.write_text("mine"), lambda path: path.symlink_to("elsewhere")])
-def test_a_file_or_link_of_the_same_name_is_left_alone(
-    batch: Batch, tmp_path: Path, make: Callable[[Path], None]
-) -> None:
+def test_file_or_link_in_place_of_chunks_is_kept(batch: Batch, tmp_path: Path, make: Callable[[Path], None]) -> None:
     (tmp_path / "elsewhere").mkdir()
     make(tmp_path / ".all.csv.chunks")
     with pytest.raises(DataError, match="is not a folder"):
@@ -103,14 +101,14 @@ def test_a_file_or_link_of_the_same_name_is_left_alone(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_foreign_file_among_the_chunks_is_kept(batch: Batch, tmp_path: Path) -> None:
+def test_foreign_file_among_chunks_is_kept(batch: Batch, tmp_path: Path) -> None:
     folder = stop(batch, tmp_path / "all.csv")
     (folder / "mine.txt").write_text("mine")
     batch.write(tmp_path / "all.csv")
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
 
 
-def test_files_beside_the_target_are_kept(batch: Batch, tmp_path: Path) -> None:
+def test_other_files_beside_target_are_kept(batch: Batch, tmp_path: Path) -> None:
     (tmp_path / ".all.csv.probe").write_text("mine")
     batch.write(tmp_path / "all.csv")
     assert (tmp_path / ".all.csv.probe").read_text() == "mine"
@@ -148,7 +146,7 @@ def linked(path: Path) -> None:
         lambda path: os.truncate(path, 9),
     ],
 )
-def test_a_damaged_chunk_is_made_again(batch: Batch, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_damaged_chunk_is_computed_again(batch: Batch, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     whole = tmp_path / "whole.parquet"
     batch.write(whole)
     folder = stop(batch, tmp_path / "all.parquet")
@@ -158,7 +156,7 @@ def test_a_damaged_chunk_is_made_again(batch: Batch, tmp_path: Path, damage: Cal
 
 
 @pytest.mark.parametrize(("line", "kept"), [(0, 0), (2, 2), (3, 3)])
-def test_a_damaged_record_counts_up_to_the_damage(batch: Batch, tmp_path: Path, line: int, kept: int) -> None:
+def test_damaged_record_is_used_up_to_the_damage(batch: Batch, tmp_path: Path, line: int, kept: int) -> None:
     whole = tmp_path / "whole.csv"
     batch.write(whole)
     record = stop(batch, tmp_path / "all.csv") / "chunks.jsonl"
@@ -169,7 +167,7 @@ def test_a_damaged_record_counts_up_to_the_damage(batch: Batch, tmp_path: Path, 
     assert (tmp_path / "all.csv").read_bytes() == whole.read_bytes()
 
 
-def test_a_chunk_of_another_job_is_made_again(batch: Batch, fitted: Recommender, tmp_path: Path) -> None:
+def test_chunk_of_other_job_is_computed_again(batch: Batch, fitted: Recommender, tmp_path: Path) -> None:
     folder = stop(batch, tmp_path / "all.csv")
     other = stop(Batch(fitted.snapshot, 5, chunk=25), tmp_path / "other.csv")
     name = "000000000025.parquet"
@@ -178,7 +176,7 @@ def test_a_chunk_of_another_job_is_made_again(batch: Batch, fitted: Recommender,
     assert count(tmp_path / "all.csv") == 600
 
 
-def test_a_target_with_another_number_of_rows_is_not_written(
+def test_target_with_wrong_number_of_rows_is_not_written(
     batch: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing makes DuckDB read other files any more; were it so, it would be seen."""
@@ -192,7 +190,7 @@ def test_a_target_with_another_number_of_rows_is_not_written(
     assert not (tmp_path / "all.csv").exists()
 
 
-def test_a_killed_batch_ends_with_the_same_bytes(fitted: Recommender, tmp_path: Path) -> None:
+def test_killed_batch_resumes_to_same_bytes(fitted: Recommender, tmp_path: Path) -> None:
     """SIGKILL right after each write to the disk that matters: chunk, record, target."""
     artifact.save(fitted.snapshot, tmp_path / "kept.dgcf")
     code = """
@@ -238,7 +236,7 @@ def small_files(limit: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["all.csv", "all.parquet", "all.jsonl"])
-def test_a_full_disk_is_one_sentence(fitted: Recommender, tmp_path: Path, name: str) -> None:
+def test_full_disk_is_reported_in_one_sentence(fitted: Recommender, tmp_path: Path, name: str) -> None:
     with small_files(1500), pytest.raises(DataError, match="cannot write") as caught:
         Batch(fitted.snapshot, 20).write(tmp_path / name)
     assert "\n" not in str(caught.value)
@@ -247,14 +245,14 @@ def test_a_full_disk_is_one_sentence(fitted: Recommender, tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("kind", ["parquet", "npy"])
-def test_a_full_disk_is_one_sentence_for_an_export(fitted: Recommender, tmp_path: Path, kind: str) -> None:
+def test_full_disk_during_export_is_reported_in_one_sentence(fitted: Recommender, tmp_path: Path, kind: str) -> None:
     with small_files(1500), pytest.raises(DataError, match="cannot write") as caught:
         export(fitted.snapshot, tmp_path / "out", kind)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_index_is_never_beside_the_ids_of_another(
+def test_index_is_never_left_beside_ids_of_another(
     fitted: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """faiss is not among the packages of the tests; what is tested is the order of the files."""
@@ -286,7 +284,7 @@ def test_an_index_is_never_beside_the_ids_of_another(
     assert json.loads(ids.read_text()) == list(fitted.snapshot.items)
 
 
-def test_chunks_of_a_finished_job_go_and_those_of_an_unfinished_one_stay(tmp_path: Path) -> None:
+def test_sweep_deletes_chunks_of_finished_job_only(tmp_path: Path) -> None:
     """A kill after the target was in place leaves the chunks behind; one in the middle of --overwrite does, too."""
     target, folder = tmp_path / "o.csv", tmp_path / ".o.csv.chunks"
     for younger, kept in ((False, False), (True, True)):

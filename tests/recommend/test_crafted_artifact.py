@@ -73,12 +73,14 @@ def packed(path: Path, members: Mapping[str, bytes], change: Callable[[zipfile.Z
     return path
 
 
-def test_members_packed_as_they_are_are_read(tmp_path: Path, members: dict[str, bytes]) -> None:
+def test_repacked_members_load(tmp_path: Path, members: dict[str, bytes]) -> None:
     assert len(dgcf.load(packed(tmp_path / "a.dgcf", members)).recommend(0, 1, exclude_seen=False)) == 1
 
 
 @pytest.mark.parametrize("member", ["about.json", "embeddings.safetensors", "titles.json"])
-def test_a_compressed_member_takes_no_memory(tmp_path: Path, members: dict[str, bytes], member: str) -> None:
+def test_compressed_member_is_refused_without_using_memory(
+    tmp_path: Path, members: dict[str, bytes], member: str
+) -> None:
     """One of 1.4 MB took 2.9 GB."""
     path = packed(
         tmp_path / "bomb.dgcf",
@@ -94,7 +96,7 @@ def test_a_compressed_member_takes_no_memory(tmp_path: Path, members: dict[str, 
         tracemalloc.stop()
 
 
-def test_a_directory_of_many_members_takes_no_memory(tmp_path: Path) -> None:
+def test_directory_of_many_members_is_refused_without_using_memory(tmp_path: Path) -> None:
     path = tmp_path / "many.dgcf"
     entry = struct.pack("<4s4B4HL2L5H2L", b"PK\1\2", 20, 3, 20, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
     count = 2**24 // len(entry)
@@ -156,15 +158,13 @@ def gap(content: bytearray, start: int, second: int) -> None:
 
 
 @pytest.mark.parametrize("change", [overlap, encrypt, descriptor, beyond, unequal, prefixed, appended, comment, gap])
-def test_a_directory_that_does_not_fit_the_file_is_refused(
+def test_inconsistent_directory_is_refused(
     tmp_path: Path, members: dict[str, bytes], change: Callable[[bytearray, int, int], None]
 ) -> None:
     assert "damaged" in refusal(edited(tmp_path / "edited.dgcf", members, change))
 
 
-def test_a_file_beyond_4_gib_has_another_directory_and_is_read(
-    tmp_path: Path, members: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zip64_directory_is_read(tmp_path: Path, members: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)  # as if these members were so large
     path = container.write(tmp_path / "large.dgcf", members)
     monkeypatch.undo()
@@ -172,7 +172,7 @@ def test_a_file_beyond_4_gib_has_another_directory_and_is_read(
     assert len(dgcf.load(path).recommend(0, 1, exclude_seen=False)) == 1
 
 
-def test_a_member_that_the_manifest_does_not_name_is_refused(tmp_path: Path, members: dict[str, bytes]) -> None:
+def test_member_missing_from_manifest_is_refused(tmp_path: Path, members: dict[str, bytes]) -> None:
     path = container.write(tmp_path / "more.dgcf", {name: members[name] for name in members if name != "titles.json"})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(zipfile.ZipInfo("titles.json"), members["titles.json"])
@@ -205,7 +205,7 @@ def device(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [link, fifo, folder, device])
 @pytest.mark.parametrize("member", ["manifest.json", "about.json", "embeddings.safetensors", "layers.safetensors"])
-def test_members_that_are_no_regular_files_are_refused(
+def test_members_that_are_not_regular_files_are_refused(
     tmp_path: Path, members: dict[str, bytes], member: str, change: Callable[[Path], None]
 ) -> None:
     path = container.write(tmp_path / "kept", members)
@@ -213,7 +213,7 @@ def test_members_that_are_no_regular_files_are_refused(
     assert re.search("regular file|neither a recommender nor a run", refusal(path))
 
 
-def test_a_link_to_an_artefact_is_followed(tmp_path: Path, members: dict[str, bytes]) -> None:
+def test_link_to_artefact_is_followed(tmp_path: Path, members: dict[str, bytes]) -> None:
     for name in ("kept", "kept.dgcf"):
         target = tmp_path / f"to-{name}"
         target.symlink_to(container.write(tmp_path / name, members))
@@ -264,7 +264,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize(("where", "value"), [(where, value) for where, values in WRONG.items() for value in values])
-def test_a_description_with_a_field_of_another_type_is_refused(
+def test_description_field_of_wrong_type_is_refused(
     tmp_path: Path, members: dict[str, bytes], where: str, value: Any
 ) -> None:
     head = put(json.loads(members["about.json"]), value, *where.split("."))
@@ -272,7 +272,7 @@ def test_a_description_with_a_field_of_another_type_is_refused(
 
 
 @pytest.mark.parametrize("where", ["about", "about.model", "rule", "rule.cross", "readout", "cosine", "id_kinds.users"])
-def test_a_description_without_a_field_is_refused(tmp_path: Path, members: dict[str, bytes], where: str) -> None:
+def test_description_with_missing_field_is_refused(tmp_path: Path, members: dict[str, bytes], where: str) -> None:
     head = without(json.loads(members["about.json"]), *where.split("."))
     refused(tmp_path, {**members, "about.json": json.dumps(head).encode()}, "is missing")
 
@@ -293,7 +293,7 @@ def test_a_description_without_a_field_is_refused(tmp_path: Path, members: dict[
         lambda text: b" " * 2**21,
     ],
 )
-def test_a_description_that_is_no_json_of_ours_is_refused(
+def test_malformed_description_is_refused(
     tmp_path: Path, members: dict[str, bytes], change: Callable[[bytes], bytes]
 ) -> None:
     refused(tmp_path, {**members, "about.json": change(members["about.json"])}, "about.json")
@@ -314,11 +314,11 @@ def test_a_description_that_is_no_json_of_ours_is_refused(
         b'{"users": {}, "items": null}',
     ],
 )
-def test_titles_that_are_no_titles_are_refused(tmp_path: Path, members: dict[str, bytes], titles: bytes) -> None:
+def test_invalid_titles_are_refused(tmp_path: Path, members: dict[str, bytes], titles: bytes) -> None:
     refused(tmp_path, {**members, "titles.json": titles}, r"titles")
 
 
-def test_any_title_comes_back(tmp_path: Path, members: dict[str, bytes]) -> None:
+def test_any_title_survives_saving(tmp_path: Path, members: dict[str, bytes]) -> None:
     titles = ['"', "\\", '\\"[{,', "\n\x00\u2028", "👩‍🚀"]
     content = json.dumps({"users": None, "items": titles}).encode()
     path = container.write(tmp_path / "kept.dgcf", {**members, "titles.json": content})
@@ -374,7 +374,7 @@ MEANINGLESS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("member", "arrays", "reason"), MEANINGLESS)
-def test_arrays_without_a_meaning_are_refused(
+def test_invalid_arrays_are_refused(
     tmp_path: Path, members: dict[str, bytes], member: str, arrays: dict[str, Any], reason: str
 ) -> None:
     name = f"{member}.safetensors"
@@ -382,13 +382,15 @@ def test_arrays_without_a_meaning_are_refused(
 
 
 @pytest.mark.parametrize("values", [np.full((5, 5), np.nan), np.full((5, 4), 0.5), np.full((5, 5), np.inf)])
-def test_weights_without_a_meaning_are_refused(tmp_path: Path, members: dict[str, bytes], values: Any) -> None:
+def test_invalid_weights_are_refused(tmp_path: Path, members: dict[str, bytes], values: Any) -> None:
     kept = {name: members[name] for name in ("about.json", "data.safetensors", "titles.json")}
     refused(tmp_path, {**kept, "weights.safetensors": encode({"values": values.astype(np.float32)})}, "values")
 
 
 @pytest.mark.parametrize("change", [{}, {"weights.safetensors": encode({"values": np.zeros((5, 5), np.float32)})}])
-def test_what_ranks_is_there_once(tmp_path: Path, members: dict[str, bytes], change: dict[str, bytes]) -> None:
+def test_embeddings_and_weights_exclude_each_other(
+    tmp_path: Path, members: dict[str, bytes], change: dict[str, bytes]
+) -> None:
     kept = {name: data for name, data in members.items() if change or name != "embeddings.safetensors"}
     refused(tmp_path, {**kept, **change}, "it has both embeddings.safetensors and weights.safetensors, or neither")
 
@@ -421,9 +423,7 @@ def header(fields: Any, data: bytes = b"") -> bytes:
         header({"users": {"dtype": "F32", "shape": ["2"], "data_offsets": [0, 8]}}, bytes(8)),
     ],
 )
-def test_a_header_that_does_not_fit_its_bytes_is_refused(
-    tmp_path: Path, members: dict[str, bytes], content: bytes
-) -> None:
+def test_inconsistent_header_is_refused(tmp_path: Path, members: dict[str, bytes], content: bytes) -> None:
     refused(tmp_path, {**members, "embeddings.safetensors": content}, r"damaged or not a recommender \(.*(users|embed)")
 
 
@@ -442,7 +442,7 @@ def test_a_header_that_does_not_fit_its_bytes_is_refused(
         {"files": {"about.json": {"sha256": "", "bytes": 2**62}}},
     ],
 )
-def test_a_manifest_of_other_types_is_refused(
+def test_manifest_field_of_wrong_type_is_refused(
     tmp_path: Path, members: dict[str, bytes], change: dict[str, Any]
 ) -> None:
     from dgcf.stored import seal
@@ -454,15 +454,15 @@ def test_a_manifest_of_other_types_is_refused(
     assert re.search("damaged|expected", refusal(path))
 
 
-def test_a_metric_that_is_no_number_does_not_spoil_the_artefact(tmp_path: Path, snapshot: Snapshot) -> None:
+def test_nan_metric_is_saved_as_null(tmp_path: Path, snapshot: Snapshot) -> None:
     from dataclasses import replace
 
     odd = replace(snapshot, about={**snapshot.about, "metrics": {"loss": float("nan"), "recall@20": 0.5}})
-    found = artifact.load(artifact.save(odd, tmp_path / "kept.dgcf"))
-    assert found.about["metrics"] == {"loss": None, "recall@20": 0.5}
+    loaded = artifact.load(artifact.save(odd, tmp_path / "kept.dgcf"))
+    assert loaded.about["metrics"] == {"loss": None, "recall@20": 0.5}
 
 
-def test_a_run_does_not_use_a_linked_recommender(tmp_path: Path, members: dict[str, bytes]) -> None:
+def test_run_does_not_use_symlinked_recommender(tmp_path: Path, members: dict[str, bytes]) -> None:
     """What lies beside the weights is read only if it is a file of its own."""
     from dgcf.data.synthetic import planted
     from dgcf.train import Run, resolve, train

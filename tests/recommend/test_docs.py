@@ -1,4 +1,4 @@
-"""The page of this room: its Python example runs as it stands."""
+"""The Python example of the documentation page runs as printed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "recommend.md"
 
 
-def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     films = ["Toy Story", "Aladdin", "Fargo", "Star Wars", *(f"Film {n}" for n in range(20))]
-    people = ["anna", "bert", *(f"person {n}" for n in range(40))]
-    met = np.random.default_rng(0).random((len(people), len(films))) < 0.4
-    rows = "".join(f"{people[u]},{films[i]}\n" for u, i in zip(*np.nonzero(met), strict=True))
+    users = ["anna", "bert", *(f"person {n}" for n in range(40))]
+    met = np.random.default_rng(0).random((len(users), len(films))) < 0.4
+    rows = "".join(f"{users[u]},{films[i]}\n" for u, i in zip(*np.nonzero(met), strict=True))
     (tmp_path / "ratings.csv").write_text("user,item\n" + rows)
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -18,18 +18,18 @@ from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, ran
 
 
 @given(graphs(), st.sampled_from(MODELS))
-def test_parts_add_up_to_the_score(dataset: Dataset, chosen: Any) -> None:
+def test_parts_sum_to_score(dataset: Dataset, chosen: Any) -> None:
     rec = Recommender.of(untrained(dataset, chosen[0], **chosen[1]))
     for user in range(dataset.n_users):
         for item in range(dataset.n_items):
-            found = rec.explain(user, item)
-            assert found.score == rec.score(user, item)[0]
-            assert abs(found.residual) <= 1e-5 * max(1, abs(found.score))
-            assert sum(found.by_kind.values()) == pytest.approx(found.score, abs=1e-4)
-            assert sum(found.by_layer) == pytest.approx(found.score, abs=1e-4)
-            short = found.top(1)
-            assert sum(part.value for part in short.parts) == pytest.approx(found.score - found.residual, abs=1e-9)
-            assert sum(part.count for part in short.parts) == len(found.parts)
+            result = rec.explain(user, item)
+            assert result.score == rec.score(user, item)[0]
+            assert abs(result.residual) <= 1e-5 * max(1, abs(result.score))
+            assert sum(result.by_kind.values()) == pytest.approx(result.score, abs=1e-4)
+            assert sum(result.by_layer) == pytest.approx(result.score, abs=1e-4)
+            short = result.top(1)
+            assert sum(part.value for part in short.parts) == pytest.approx(result.score - result.residual, abs=1e-9)
+            assert sum(part.count for part in short.parts) == len(result.parts)
 
 
 def score_without(snapshot: Snapshot, M: Any, user: int, item: int, source: int | None) -> float:
@@ -48,72 +48,72 @@ def score_without(snapshot: Snapshot, M: Any, user: int, item: int, source: int 
 
 
 @pytest.mark.parametrize("model", [chosen for chosen in MODELS if chosen[0] != "bpr-mf" and "loss" not in chosen[1]])
-def test_each_part_is_what_its_message_adds(model: tuple[str, dict[str, Any]]) -> None:
+def test_part_equals_contribution_of_its_message(model: tuple[str, dict[str, Any]]) -> None:
     dataset = random_dataset(7, 8, seed=11, density=0.7)
     snapshot = untrained(dataset, model[0], **model[1])
     M = dense_matrix(dataset.train, snapshot)
     rec = Recommender.of(snapshot)
     for user, item in ((0, 0), (3, 7), (6, 2)):
-        found = rec.explain(user, item)
-        assert (found.user, found.item) == (user, item)
+        result = rec.explain(user, item)
+        assert (result.user, result.item) == (user, item)
         neighbours = {int(j) for j in np.flatnonzero(M[user]) if j != user}
-        named = {(7 if part.kind == "item" else 0) + int(part.id) for part in found.parts if part.id is not None}
+        named = {(7 if part.kind == "item" else 0) + int(part.id) for part in result.parts if part.id is not None}
         assert named == neighbours
-        for part in found.parts:
+        for part in result.parts:
             source = None if part.id is None else (7 if part.kind == "item" else 0) + int(part.id)
-            missing = found.score - score_without(snapshot, M, user, item, source)
+            missing = result.score - score_without(snapshot, M, user, item, source)
             assert part.value == pytest.approx(missing, abs=2e-5)
-        for layer, value in enumerate(found.by_layer):
-            alone = snapshot.layer_weights(len(found.by_layer) - 1)[layer]
+        for layer, value in enumerate(result.by_layer):
+            alone = snapshot.layer_weights(len(result.by_layer) - 1)[layer]
             assert snapshot.layers is not None
             expected = alone * float(snapshot.layers.embeddings[layer, user] @ snapshot.item_rows[item])
             assert value == pytest.approx(expected, abs=2e-5)
 
 
-def test_a_stranger_is_explained_with_no_prior() -> None:
+def test_new_user_has_no_prior() -> None:
     rec = Recommender.of(untrained(random_dataset(seed=4, density=0.8), epsilon=0.0))
-    found = rec.explain_for([1, 2], 5)
-    assert found.user is None
-    assert found.by_kind["prior"] == 0.0
-    assert {part.id for part in found.parts if part.kind == "item"} == {1, 2}
-    assert abs(found.residual) <= 1e-5 * max(1, abs(found.score))
+    result = rec.explain_for([1, 2], 5)
+    assert result.user is None
+    assert result.by_kind["prior"] == 0.0
+    assert {part.id for part in result.parts if part.kind == "item"} == {1, 2}
+    assert abs(result.residual) <= 1e-5 * max(1, abs(result.score))
     assert rec.explain_for([1, 2], 5, user=3).user == 3
     top = rec.recommend_for([1, 2], 9)
-    assert dict(zip(top["item"], top["score"], strict=True))[5] == pytest.approx(found.score)
+    assert dict(zip(top["item"], top["score"], strict=True))[5] == pytest.approx(result.score)
 
 
-def test_matrix_factorisation_has_nothing_but_the_prior() -> None:
-    found = Recommender.of(untrained(random_dataset(), "bpr-mf")).explain(2, 3)
-    assert (found.user, found.item, found.taken_by) == (2, 3, 0)
-    assert [part.kind for part in found.parts] == ["prior"]
-    assert found.parts[0].value == pytest.approx(found.score)
+def test_matrix_factorisation_has_prior_only() -> None:
+    result = Recommender.of(untrained(random_dataset(), "bpr-mf")).explain(2, 3)
+    assert (result.user, result.item, result.taken_by) == (2, 3, 0)
+    assert [part.kind for part in result.parts] == ["prior"]
+    assert result.parts[0].value == pytest.approx(result.score)
 
 
-def test_an_explanation_can_be_read(fitted: Recommender) -> None:
+def test_explanation_text_and_table(fitted: Recommender) -> None:
     item = fitted.recommend("u00003", 1)["item"][0]
-    found = fitted.explain("u00003", item)
-    liked = [part for part in found.parts if part.kind == "item"]
+    result = fitted.explain("u00003", item)
+    liked = [part for part in result.parts if part.kind == "item"]
     assert [part.value for part in liked] == sorted((part.value for part in liked), reverse=True)
     mine = fitted.snapshot.train[fitted.snapshot.users.index_of("u00003")]
     assert {part.id for part in liked} == {fitted.snapshot.items.texts[item] for item in mine}
-    assert f"because you liked {liked[0].title}" in found.text()
-    assert found.text().startswith(f"{found.title}: ")
-    assert found.to_dict()["residual"] == found.residual
-    table = found.top(2).table()
+    assert f"because you liked {liked[0].title}" in result.text()
+    assert result.text().startswith(f"{result.title}: ")
+    assert result.to_dict()["residual"] == result.residual
+    table = result.top(2).table()
     assert table.columns == ["kind", "id", "title", "value", "share"]
     assert sum(table["share"]) == pytest.approx(1, abs=1e-4)
-    assert "<table>" in found._repr_html_()
+    assert "<table>" in result._repr_html_()
 
 
-def test_people_like_you_are_counted() -> None:
+def test_similar_users_with_the_item_are_counted() -> None:
     """Of the cross-hop neighbours, those who have the item in training."""
     dataset = random_dataset(8, 8, seed=9, density=0.8)
     rec = Recommender.of(untrained(dataset, epsilon=0.0))
-    found = rec.explain(0, 3)
-    alike = [int(part.id) for part in found.parts if part.kind == "user" and part.id is not None]
-    assert found.taken_by == sum(3 in dataset.train[user] for user in alike)
-    assert 0 < found.taken_by < len(alike)
-    assert f"{found.taken_by} of {len(alike)} similar users have it" in found.text()
+    result = rec.explain(0, 3)
+    alike = [int(part.id) for part in result.parts if part.kind == "user" and part.id is not None]
+    assert result.taken_by == sum(3 in dataset.train[user] for user in alike)
+    assert 0 < result.taken_by < len(alike)
+    assert f"{result.taken_by} of {len(alike)} similar users have it" in result.text()
 
 
 def explanation(*parts: tuple[Kind, float], score: float = 1.0, taken_by: int = 0) -> Explanation:
@@ -126,7 +126,7 @@ def explanation(*parts: tuple[Kind, float], score: float = 1.0, taken_by: int = 
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("result", "text"),
     [
         (explanation(), "Film: none of your items raises its score."),
         (explanation(("item", 0.4), ("item", 0.2)), "Film: because you liked A, B."),
@@ -145,13 +145,13 @@ def explanation(*parts: tuple[Kind, float], score: float = 1.0, taken_by: int = 
         (explanation(("prior", 0.3), score=0.0), "Film: none of your items raises its score."),
     ],
 )
-def test_the_sentence_names_what_speaks_for_the_item(found: Explanation, text: str) -> None:
-    assert found.text() == text
+def test_sentence_names_the_reasons(result: Explanation, text: str) -> None:
+    assert result.text() == text
 
 
-def test_the_greatest_parts_stay_and_the_rest_is_added_up() -> None:
-    found = explanation(("item", 0.1), ("item", -0.4), ("item", 0.2), ("user", 0.3), ("prior", 0.8))
-    one = found.top(1)
+def test_top_keeps_greatest_parts_and_sums_the_rest() -> None:
+    result = explanation(("item", 0.1), ("item", -0.4), ("item", 0.2), ("user", 0.3), ("prior", 0.8))
+    one = result.top(1)
     assert [(part.kind, part.id, part.title, part.count) for part in one.parts] == [
         ("item", 1, "B", 1),
         ("item", None, "2 others", 2),
@@ -160,12 +160,12 @@ def test_the_greatest_parts_stay_and_the_rest_is_added_up() -> None:
     ]
     assert [part.value for part in one.parts] == pytest.approx([-0.4, 0.3, 0.3, 0.8])
     assert one.parts[1].layers == pytest.approx((0.075, 0.225))
-    assert found.top(3) == found.top(9)
+    assert result.top(3) == result.top(9)
 
 
-def test_an_explanation_as_a_table_and_as_json() -> None:
-    found = explanation(("item", 0.4), ("prior", 0.8), score=2.0)
-    assert found.to_dict() == {
+def test_explanation_as_table_and_json() -> None:
+    result = explanation(("item", 0.4), ("prior", 0.8), score=2.0)
+    assert result.to_dict() == {
         "user": "me",
         "item": "it",
         "title": "Film",
@@ -179,21 +179,21 @@ def test_an_explanation_as_a_table_and_as_json() -> None:
             {"kind": "prior", "id": None, "title": "B", "value": 0.8, "layers": pytest.approx([0.2, 0.6]), "count": 1},
         ],
     }
-    assert found.table().title == "Film, score 2.0000"
-    assert found.table()["share"] == pytest.approx([0.2, 0.4])
+    assert result.table().title == "Film, score 2.0000"
+    assert result.table()["share"] == pytest.approx([0.2, 0.4])
     assert explanation(("item", 0.4), score=0.0).table()["share"] == pytest.approx([0.4])
 
 
-def test_the_picture_is_a_picture(fitted: Recommender, tmp_path: Any) -> None:
-    found = fitted.explain("u00003", "i00001")
+def test_bar_chart_is_written(fitted: Recommender, tmp_path: Any) -> None:
+    result = fitted.explain("u00003", "i00001")
     for name, magic in (("why.png", b"\x89PNG"), ("why.svg", b"<?xml"), ("why.pdf", b"%PDF")):
-        assert draw_bars(found, tmp_path / name).read_bytes().startswith(magic)
-    assert found.title in (tmp_path / "why.svg").read_text()
+        assert draw_bars(result, tmp_path / name).read_bytes().startswith(magic)
+    assert result.title in (tmp_path / "why.svg").read_text()
     with pytest.raises(ConfigError, match=r"cannot be written as '\.docx'"):
-        draw_bars(found, tmp_path / "why.docx")
+        draw_bars(result, tmp_path / "why.docx")
 
 
-def test_another_architecture_is_not_explained() -> None:
+def test_nonlinear_model_is_not_explained() -> None:
     from dataclasses import replace
 
     rec = Recommender.of(replace(untrained(random_dataset()), load_layers=None))

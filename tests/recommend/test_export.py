@@ -17,8 +17,8 @@ from dgcf.recommend.export import export
 
 
 def test_arrays(fitted: Recommender, tmp_path: Path) -> None:
-    told = export(fitted.snapshot, tmp_path / "out")
-    assert told["format"] == "npy"
+    summary = export(fitted.snapshot, tmp_path / "out")
+    assert summary["format"] == "npy"
     users, items = np.load(tmp_path / "out" / "users.npy"), np.load(tmp_path / "out" / "items.npy")
     np.testing.assert_array_equal(users, fitted.snapshot.user_rows)
     np.testing.assert_array_equal(items, fitted.snapshot.item_rows)
@@ -35,14 +35,14 @@ def test_parquet(fitted: Recommender, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.array([row[2] for row in rows], np.float32), fitted.snapshot.item_rows)
 
 
-def test_a_recommender_file(fitted: Recommender, tmp_path: Path) -> None:
+def test_recommender_file(fitted: Recommender, tmp_path: Path) -> None:
     export(fitted.snapshot, tmp_path / "films.dgcf")
     assert dgcf.load(tmp_path / "films.dgcf").recommend("u00004", 5) == fitted.recommend("u00004", 5)
     with pytest.raises(ConfigError, match=r"name it films\.dgcf"):
         export(fitted.snapshot, tmp_path / "films", "dgcf")
 
 
-def test_an_index_gives_the_same_neighbours(fitted: Recommender, tmp_path: Path) -> None:
+def test_faiss_index_gives_same_neighbours(fitted: Recommender, tmp_path: Path) -> None:
     faiss = pytest.importorskip("faiss", reason="faiss is not installed")
     export(fitted.snapshot, tmp_path / "items.faiss")
     index = faiss.read_index(str(tmp_path / "items.faiss"))
@@ -52,9 +52,7 @@ def test_an_index_gives_the_same_neighbours(fitted: Recommender, tmp_path: Path)
     assert [ids[place] for place in places[0]] == fitted.recommend(user, 5, exclude_seen=False)["item"]
 
 
-def test_without_faiss_it_says_what_to_install(
-    fitted: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_faiss_names_the_package(fitted: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ConfigError, match=r"pip install 'dgcf\[ann\]'"):
         export(fitted.snapshot, tmp_path / "items.faiss")

@@ -21,7 +21,7 @@ GRAPH_MODELS = [chosen for chosen in MODELS if chosen[0] != "bpr-mf"]
 
 
 @given(graphs(), st.sampled_from(GRAPH_MODELS))
-def test_a_known_node_with_its_own_neighbours_gets_its_trained_layers(dataset: Dataset, chosen: Any) -> None:
+def test_known_node_folds_in_to_its_trained_layers(dataset: Dataset, chosen: Any) -> None:
     snapshot = untrained(dataset, chosen[0], **chosen[1])
     folding = FoldIn(snapshot)
     assert snapshot.layers is not None
@@ -34,7 +34,7 @@ def test_a_known_node_with_its_own_neighbours_gets_its_trained_layers(dataset: D
 
 
 @pytest.mark.parametrize("chosen", GRAPH_MODELS, ids=str)
-def test_what_is_ranked_is_the_mean_of_the_layers_of_unit_length_after_a_loss_on_cosines(chosen: Any) -> None:
+def test_ranked_row_is_mean_of_layers_and_has_unit_length_after_cosine_loss(chosen: Any) -> None:
     snapshot = untrained(random_dataset(), chosen[0], **chosen[1])
     folding = FoldIn(snapshot)
     assert snapshot.layers is not None
@@ -52,7 +52,7 @@ def test_what_is_ranked_is_the_mean_of_the_layers_of_unit_length_after_a_loss_on
 
 
 @given(st.integers(0, 1000), st.sampled_from(GRAPH_MODELS), st.sets(st.integers(0, 10), min_size=1, max_size=6))
-def test_a_stranger_by_plain_loops(seed: int, chosen: Any, likes: set[int]) -> None:
+def test_new_user_equals_plain_loops(seed: int, chosen: Any, likes: set[int]) -> None:
     """One node more in a dense M whose degrees, all but the new one's, are those of training."""
     dataset = random_dataset(seed=seed)
     snapshot = untrained(dataset, chosen[0], **chosen[1])
@@ -85,8 +85,8 @@ def test_a_stranger_by_plain_loops(seed: int, chosen: Any, likes: set[int]) -> N
 
 
 @pytest.mark.parametrize("size", [(30, 25), (4, 5)])
-def test_gates_of_a_stranger_lie_on_the_line_of_its_degree(size: tuple[int, int]) -> None:
-    """Gates that are made from a line give that line back; the stranger's gate is its value at that degree."""
+def test_gates_of_new_node_follow_the_line_of_its_degree(size: tuple[int, int]) -> None:
+    """Gates that are made from a line give that line back; a new node's gate is its value at that degree."""
     dataset = random_dataset(*size, seed=2, density=0.9)
     snapshot = untrained(dataset, layers=2)
     assert snapshot.layers is not None
@@ -104,8 +104,8 @@ def test_gates_of_a_stranger_lie_on_the_line_of_its_degree(size: tuple[int, int]
 
 
 @pytest.mark.parametrize("n_users", [5, 7])  # of seven equal degrees the mean is off by its last bit
-def test_gates_without_any_spread_of_degrees(n_users: int) -> None:
-    """Everybody has everything: no slope can be told, and the mean gate is taken."""
+def test_gate_lines_if_all_degrees_are_equal(n_users: int) -> None:
+    """All users have all items: the slope is undetermined, and the mean gate is used."""
     snapshot = untrained(random_dataset(n_users, 4, density=1e9))
     assert snapshot.layers is not None
     assert snapshot.layers.gate_logits is not None
@@ -114,7 +114,7 @@ def test_gates_without_any_spread_of_degrees(n_users: int) -> None:
     np.testing.assert_allclose(line[:, 0], snapshot.layers.gate_logits[:, :n_users].mean(1), rtol=1e-6)
 
 
-def test_new_items_of_a_known_user_move_its_row_as_the_graph_would() -> None:
+def test_new_items_change_a_known_user_as_the_graph_would() -> None:
     """Against the dense M of the graph with the new pair, where the degrees of all others are put back."""
     dataset = random_dataset(7, 8, seed=5, density=0.6)
     snapshot = untrained(dataset, epsilon=0.0)
@@ -132,12 +132,12 @@ def test_new_items_of_a_known_user_move_its_row_as_the_graph_would() -> None:
     np.testing.assert_array_equal(folded.layers[0], snapshot.layers.embeddings[0, user])
 
 
-def test_a_model_without_a_graph_cannot_fold_in() -> None:
+def test_model_without_graph_cannot_fold_in() -> None:
     with pytest.raises(DataError, match="bpr-mf cannot fold in"):
         FoldIn(untrained(random_dataset(), "bpr-mf"))
 
 
-def test_a_snapshot_without_layers_cannot_fold_in() -> None:
+def test_snapshot_without_layers_cannot_fold_in() -> None:
     bare: Snapshot = replace(untrained(random_dataset()), load_layers=None)
     with pytest.raises(DataError, match="cannot fold in"):
         FoldIn(bare)
@@ -145,11 +145,11 @@ def test_a_snapshot_without_layers_cannot_fold_in() -> None:
 
 @pytest.mark.slow
 @pytest.mark.data("deoscirec/ml-100k")
-def test_quality_on_movielens() -> None:
+def test_fold_in_quality_on_movielens() -> None:
     """One draw of the benchmark: its means over five draws are in docs/recommend.md."""
     from benchmarks.foldin import mean_of, measure
 
-    found = mean_of([measure("deoscirec/ml-100k", "dgcf", {"dim": 64, "epochs": 100}, "cpu", 0)])
-    assert found["overlap"] >= 0.75
-    assert found["fold-in / popularity"] >= 1.4
-    assert found["fold-in / trained"] >= 0.85  # 120 users: ±.06 from draw to draw
+    quality = mean_of([measure("deoscirec/ml-100k", "dgcf", {"dim": 64, "epochs": 100}, "cpu", 0)])
+    assert quality["overlap"] >= 0.75
+    assert quality["fold-in / popularity"] >= 1.4
+    assert quality["fold-in / trained"] >= 0.85  # 120 users: ±.06 from draw to draw

@@ -20,7 +20,7 @@ def rec() -> Recommender:
 
 
 @pytest.mark.parametrize("k", LARGE)
-def test_lists_are_as_long_as_there_are_items(rec: Recommender, k: int) -> None:
+def test_list_is_no_longer_than_the_number_of_items(rec: Recommender, k: int) -> None:
     note = f"k is {k}, but only "
     for table, length in (
         (rec.recommend("u00001", k, exclude_seen=False), 40),
@@ -34,5 +34,5 @@ def test_lists_are_as_long_as_there_are_items(rec: Recommender, k: int) -> None:
 
 
 @pytest.mark.parametrize("k", LARGE)
-def test_file_for_everybody_has_as_many_rows_as_there_are_items(rec: Recommender, k: int, tmp_path: Path) -> None:
+def test_file_has_at_most_one_row_per_user_and_item(rec: Recommender, k: int, tmp_path: Path) -> None:
     assert Batch(rec.snapshot, k, exclude_seen=False).write(tmp_path / "all.csv")["rows"] == 30 * 40

@@ -1,4 +1,4 @@
-"""Names: ids first, then titles as people remember them, and the nearest where nothing fits."""
+"""Lookup of names: ids first, then titles in several spellings, and a hint if nothing matches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TITLES = {
 names = Names(Vocabulary.from_ids("item", TITLES).with_titles(TITLES))
 
 
-def found(name: str | int) -> str:
+def resolve(name: str | int) -> str:
     return names.vocabulary.texts[names.find(name)]
 
 
@@ -51,34 +51,34 @@ def found(name: str | int) -> str:
         ("???", "12"),
     ],
 )
-def test_a_name_is_understood(name: str | int, item: str) -> None:
-    assert found(name) == item
+def test_name_is_resolved(name: str | int, item: str) -> None:
+    assert resolve(name) == item
 
 
-def test_a_title_that_matches_several_offers_them() -> None:
+def test_ambiguous_title_lists_the_matches() -> None:
     with pytest.raises(
         DataError, match=r"'Sabrina' matches 2 titles: 'Sabrina \(1954\)', 'Sabrina \(1995\)'; give one"
     ):
-        found("Sabrina")
+        resolve("Sabrina")
     with pytest.raises(DataError, match="'story' matches 2 titles"):
-        found("story")
+        resolve("story")
 
 
 @pytest.mark.parametrize(
     ("name", "near"), [("Toy Stroy", r"did you mean 'Toy Story \(1995\)'"), ("Alladin", r"did you mean 'Aladdin \(19")]
 )
-def test_the_nearest_is_offered(name: str, near: str) -> None:
+def test_nearest_title_is_suggested(name: str, near: str) -> None:
     with pytest.raises(DataError, match=near):
-        found(name)
+        resolve(name)
 
 
 @pytest.mark.parametrize("name", ["qqqqqqqq", "", "()", "%"])
-def test_a_name_without_a_neighbour_is_one_sentence(name: str) -> None:
+def test_unknown_name_is_reported_in_one_sentence(name: str) -> None:
     with pytest.raises(DataError, match=r"no item has the id or the title '.*'\.$"):
-        found(name)
+        resolve(name)
 
 
-def test_ids_without_titles_offer_the_nearest_id() -> None:
+def test_nearest_id_is_suggested_without_titles() -> None:
     plain = Names(Vocabulary.from_ids("user", ["anna", "berta"]))
     assert plain.find("anna") == 0
     with pytest.raises(DataError, match="unknown user 'ana' among 2; did you mean 'anna'"):

@@ -29,7 +29,7 @@ SPECS = [
 
 
 @given(graphs(), st.sampled_from(SPECS))
-def test_a_known_nodes_row_is_that_of_the_operator(dataset: Dataset, spec: PropagationSpec) -> None:
+def test_row_of_known_node_equals_operator(dataset: Dataset, spec: PropagationSpec) -> None:
     train = dataset.train
     operator = build_propagation(train, spec)
     rule = _rule(operator)
@@ -47,7 +47,7 @@ def test_a_known_nodes_row_is_that_of_the_operator(dataset: Dataset, spec: Propa
             np.testing.assert_allclose(dense, M[first + node], rtol=1e-15, atol=0)
 
 
-def test_a_new_node_sees_the_graph_and_is_not_seen() -> None:
+def test_new_node_does_not_change_degrees() -> None:
     """Its own degree counts its neighbours; theirs are those of training, without the new one."""
     dataset = random_dataset(6, 7, seed=3, density=0.9)
     operator = build_propagation(dataset.train, PropagationSpec(epsilon=0.0))
@@ -65,7 +65,7 @@ def test_a_new_node_sees_the_graph_and_is_not_seen() -> None:
     assert row.own == pytest.approx(1 + len(mine) / dc_mine)
 
 
-def test_an_item_that_nobody_had_sends_nothing() -> None:
+def test_item_without_training_pairs_is_ignored() -> None:
     dataset: Any = random_dataset(4, 6, seed=1, density=0.3)
     empty = np.flatnonzero(dataset.train.item_degrees == 0)
     full = np.flatnonzero(dataset.train.item_degrees > 0)

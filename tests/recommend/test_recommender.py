@@ -1,4 +1,4 @@
-"""The recommender as a person uses it from Python: fitted, asked, refused, cloned."""
+"""The recommender from Python: fitting, requests, refusals, cloning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def likes(dataset: Dataset, user: str) -> set[str]:
 # -- recommendations ------------------------------------------------------------------------------------------------
 
 
-def test_a_known_user_gets_unseen_items_of_the_tastes_it_has(fitted: Recommender, films: Dataset) -> None:
+def test_known_user_gets_unseen_items_of_own_tastes(fitted: Recommender, films: Dataset) -> None:
     """Planted tastes: what is recommended is of the two genres that the user took most, not by chance (a quarter)."""
     right = []
     for user in films.users.texts[:60]:
@@ -41,14 +41,14 @@ def test_a_known_user_gets_unseen_items_of_the_tastes_it_has(fitted: Recommender
     assert np.mean(right) > 0.6
 
 
-def test_where_every_candidate_is_excluded_the_list_is_empty_and_says_so(fitted: Recommender) -> None:
+def test_list_is_empty_with_note_if_all_items_are_excluded(fitted: Recommender) -> None:
     for words in ({"items": ["i00001"], "exclude": ["i00001"]}, {"exclude": fitted.snapshot.vocabulary("item").texts}):
         table = fitted.recommend("u00000", 5, **words)
         assert list(table["item"]) == []
         assert "only 0 items are left" in table.notes[0]
 
 
-def test_seen_items_come_back_if_asked(fitted: Recommender, films: Dataset) -> None:
+def test_seen_items_are_recommended_on_request(fitted: Recommender, films: Dataset) -> None:
     table = fitted.recommend("u00000", 160, exclude_seen=False)
     assert set(table["item"]) == set(films.items.texts)
     assert fitted.recommend("u00000", 160)["item"] == [i for i in table["item"] if i not in likes(films, "u00000")]
@@ -62,7 +62,7 @@ def test_only_and_exclude(fitted: Recommender, films: Dataset) -> None:
     assert fitted.recommend("u00001", 2, items=some, exclude=some[0])["item"] == some[1:3]
 
 
-def test_many_users_at_once_are_single_calls(fitted: Recommender) -> None:
+def test_many_users_equal_single_calls(fitted: Recommender) -> None:
     users = ["u00005", "u00001", "u00005", "u00099"]
     table = fitted.recommend(users, 4)
     singles = [fitted.recommend(user, 4) for user in users]
@@ -75,7 +75,7 @@ def test_torch_ranks_the_same(fitted: Recommender, films: Dataset) -> None:
     assert fitted.recommend(users, 7, device="cpu") == fitted.recommend(users, 7)
 
 
-def test_fewer_than_k_are_left_and_that_is_said(fitted: Recommender, films: Dataset) -> None:
+def test_note_if_fewer_than_k_items_are_left(fitted: Recommender, films: Dataset) -> None:
     left = 160 - len(likes(films, "u00002"))
     table = fitted.recommend("u00002", 500)
     assert len(table) == left
@@ -95,8 +95,8 @@ def test_scores_of_pairs(fitted: Recommender) -> None:
 # -- strangers ------------------------------------------------------------------------------------------------------
 
 
-def test_a_stranger_gets_more_of_the_same(fitted: Recommender, films: Dataset) -> None:
-    """Fold-in knows tastes: somebody who likes films of one genre gets that genre."""
+def test_new_user_gets_items_of_same_taste(fitted: Recommender, films: Dataset) -> None:
+    """A new user with films of one genre gets that genre."""
     titles = films.items.titles
     assert titles is not None
     noir = [title for title in titles if title.endswith("(Noir)")][:5]
@@ -106,7 +106,7 @@ def test_a_stranger_gets_more_of_the_same(fitted: Recommender, films: Dataset) -
     assert sum(title.endswith("(Noir)") for title in table["title"]) >= 4
 
 
-def test_a_trained_user_folded_in_gets_nearly_its_own_ranking(fitted: Recommender, films: Dataset) -> None:
+def test_folded_in_known_user_gets_nearly_same_ranking(fitted: Recommender, films: Dataset) -> None:
     overlap = []
     for user in range(60):
         items = [films.items.texts[item] for item in films.train[user]]
@@ -132,8 +132,8 @@ def test_new_interactions_of_a_known_user(fitted: Recommender, films: Dataset) -
     assert not np.allclose(after["score"][:18], before["score"][2:], rtol=1e-4)
 
 
-def test_a_new_item_finds_its_like_and_its_audience(fitted: Recommender, films: Dataset) -> None:
-    """The people of an existing film, as if it were new: its own embedding's neighbours, and people of that taste."""
+def test_new_item_gets_similar_items_and_audience(fitted: Recommender, films: Dataset) -> None:
+    """An existing film folded in as new by its users: itself among the similar items, and other users as audience."""
     item = int(np.argmax(films.train.item_degrees))
     takers = [films.users.texts[user] for user in films.train.user_idx[films.train.indices == item]]
     like = fitted.similar_items_for(takers, 3)
@@ -143,7 +143,7 @@ def test_a_new_item_finds_its_like_and_its_audience(fitted: Recommender, films: 
     assert not set(audience["user"]) & set(takers)
 
 
-def test_likeness_is_the_cosine(fitted: Recommender) -> None:
+def test_similarity_is_the_cosine(fitted: Recommender) -> None:
     known = fitted.snapshot
     rows = known.item_rows.astype(float) / np.linalg.norm(known.item_rows, axis=1, keepdims=True)
     cosines = rows @ rows[3]
@@ -159,7 +159,7 @@ def test_likeness_is_the_cosine(fitted: Recommender) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "told"),
+    ("call", "message"),
     [
         (lambda rec: rec.recommend("u0000", 3), "unknown user 'u0000' among 150; did you mean 'u00"),
         (lambda rec: rec.recommend_for([], 3), "the list of items is empty; give at least one item"),
@@ -175,20 +175,20 @@ def test_likeness_is_the_cosine(fitted: Recommender) -> None:
         (lambda rec: rec.recommend("u00000", device="nowhere"), "device 'nowhere' cannot be used here"),
     ],
 )
-def test_bad_questions_are_one_sentence(fitted: Recommender, ask: Any, told: str) -> None:
-    with pytest.raises((DataError, ConfigError), match=told) as caught:
-        ask(fitted)
+def test_bad_requests_are_refused_in_one_sentence(fitted: Recommender, call: Any, message: str) -> None:
+    with pytest.raises((DataError, ConfigError), match=message) as caught:
+        call(fitted)
     assert "\n" not in str(caught.value)
 
 
-def test_an_item_twice_counts_once_and_that_is_said(fitted: Recommender) -> None:
+def test_repeated_item_counts_once_with_note(fitted: Recommender) -> None:
     table = fitted.recommend_for(["i00001", "i00002", "i00001"], 3)
     assert table["item"] == fitted.recommend_for(["i00002", "i00001"], 3)["item"]
     assert len(table.notes) == 1
     assert "was given more than once and counts once" in table.notes[0]
 
 
-def test_items_that_nobody_had() -> None:
+def test_items_without_training_pairs_are_refused() -> None:
     dataset = random_dataset(4, 6, seed=1, density=0.3)
     rec = Recommender.of(untrained(dataset))
     nobody = int(np.flatnonzero(dataset.train.item_degrees == 0)[0])
@@ -196,18 +196,18 @@ def test_items_that_nobody_had() -> None:
         rec.recommend_for([nobody])
 
 
-def test_before_fit_everything_says_so() -> None:
+def test_unfitted_recommender_raises_not_fitted() -> None:
     rec = Recommender()
-    for ask in (lambda: rec.recommend(1), lambda: rec.save("x"), lambda: rec.explain(1, 2)):
+    for call in (lambda: rec.recommend(1), lambda: rec.save("x"), lambda: rec.explain(1, 2)):
         with pytest.raises(NotFittedError, match="call fit"):
-            ask()
+            call()
     assert "not fitted" in repr(rec)
 
 
 # -- an estimator ---------------------------------------------------------------------------------------------------
 
 
-def test_parameters_go_in_and_come_out() -> None:
+def test_get_and_set_params() -> None:
     rec = Recommender("lightgcn", layers=2, dim=8, seed=3)
     wanted = {"model": "lightgcn", "preset": "plain", "seed": 3, "device": "auto", "layers": 2, "dim": 8}
     assert rec.get_params() == wanted
@@ -218,21 +218,21 @@ def test_parameters_go_in_and_come_out() -> None:
     assert rec.get_params() == wanted
 
 
-def test_scikit_learn_clones_it(fitted: Recommender) -> None:
+def test_sklearn_clone(fitted: Recommender) -> None:
     sklearn = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed")
     copy = sklearn.clone(fitted)
     assert copy.get_params() == fitted.get_params()
     assert not copy.__sklearn_is_fitted__()
 
 
-def test_a_slip_in_a_setting_shows_before_the_data_is_read() -> None:
+def test_misspelt_setting_is_refused_before_reading_data() -> None:
     with pytest.raises(ConfigError, match="no setting 'layrs'; did you mean 'layers'"):
         Recommender("dgcf", layrs=3).fit("no-such-data.csv")
     with pytest.raises(ConfigError, match="on is 'all', expected 'train' or 'everything'"):
         Recommender().fit("no-such-data.csv", on="all")  # type: ignore[arg-type]
 
 
-def test_the_same_seed_gives_the_same_recommender(films: Dataset) -> None:
+def test_same_seed_gives_same_recommender(films: Dataset) -> None:
     def one(seed: int) -> Recommender:
         return Recommender("dgcf", layers=1, dim=4, epochs=2, seed=seed, device="cpu").fit(films)
 
@@ -241,7 +241,7 @@ def test_the_same_seed_gives_the_same_recommender(films: Dataset) -> None:
     assert one(0).recommend(users, 3) != one(1).recommend(users, 3)
 
 
-def test_fit_again_forgets_the_old_data(films: Dataset) -> None:
+def test_refit_replaces_old_data(films: Dataset) -> None:
     rec = Recommender("lightgcn", layers=1, dim=4, epochs=1, device="cpu").fit(films)
     rec.recommend("u00000", 1)
     rec.recommend_for("i00001", 1)
@@ -250,7 +250,7 @@ def test_fit_again_forgets_the_old_data(films: Dataset) -> None:
     assert rec.recommend_for(1, 1)["item"][0] in range(5)
 
 
-def test_frames_and_matrices_fit() -> None:
+def test_fit_accepts_frames_and_matrices() -> None:
     import pandas as pd
 
     rng = np.random.default_rng(0)
@@ -270,10 +270,10 @@ def test_fit_on_everything(films: Dataset) -> None:
     rec = Recommender("lightgcn", layers=1, dim=8, epochs=3, device="cpu").fit(films, on="everything")
     assert len(rec.snapshot.train) == len(films.train) + len(films.validation) + len(films.test)
     assert rec.snapshot.about["epochs"] == 3
-    found: dict[str, Any] = {"layers": 1, "dim": 8, "device": "cpu", "learning_rate": 0.05}
-    found |= {"evaluate_every": 1, "min_epochs": 0, "patience": 2}
-    split = Recommender("lightgcn", **found).fit(films)
-    whole = Recommender("lightgcn", **found).fit(films, on="everything")
+    settings: dict[str, Any] = {"layers": 1, "dim": 8, "device": "cpu", "learning_rate": 0.05}
+    settings |= {"evaluate_every": 1, "min_epochs": 0, "patience": 2}
+    split = Recommender("lightgcn", **settings).fit(films)
+    whole = Recommender("lightgcn", **settings).fit(films, on="everything")
     assert whole.snapshot.about["epochs"] == split.snapshot.about["epochs"]
     assert split.snapshot.about["metrics"]["recall@20"] > 0
     assert whole.snapshot.about["metrics"] == {}
@@ -281,12 +281,12 @@ def test_fit_on_everything(films: Dataset) -> None:
 
 @pytest.mark.parametrize("module", ["recommender", "table", "lookup"])
 def test_examples_in_docstrings_run(module: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"dgcf.recommend.{module}"))
-    assert found.attempted > 0
-    assert found.failed == 0
+    outcome = doctest.testmod(importlib.import_module(f"dgcf.recommend.{module}"))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
 
 
-def test_a_frame_with_times_may_be_fitted_to_what_is_recent() -> None:
+def test_recency_uses_times_of_a_frame() -> None:
     """Each user begins with items of one kind and goes on with another: what is recent says what comes next."""
     rng = np.random.default_rng(0)
     kinds = [(0, 1) if user % 2 else (1, 0) for user in range(60)]
@@ -296,8 +296,8 @@ def test_a_frame_with_times_may_be_fitted_to_what_is_recent() -> None:
 
     def late_share(recency: float) -> float:
         rec = Recommender("bpr-mf", dim=16, epochs=60, learning_rate=0.02, device="cpu", recency=recency)
-        found = rec.fit(frame, on="everything").recommend([str(user) for user in range(60)], k=5).to_pandas()
-        return float((found["item"].astype(int) // 20 == found["user"].astype(int) % 2).mean())
+        table = rec.fit(frame, on="everything").recommend([str(user) for user in range(60)], k=5).to_pandas()
+        return float((table["item"].astype(int) // 20 == table["user"].astype(int) % 2).mean())
 
     assert late_share(3.0) > late_share(0.0) + 0.15
     with pytest.raises(DataError, match="the DataFrame has no timestamp column, so that there is no order to keep"):

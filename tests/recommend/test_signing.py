@@ -40,9 +40,7 @@ def rec() -> Recommender:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_the_key_signed_is_loaded(
-    rec: Recommender, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signed_artefact_loads(rec: Recommender, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     private, public = pair(tmp_path)
     path = rec.save(tmp_path / form, sign=private)
     assert dgcf.load(path).recommend(0, 2) == rec.recommend(0, 2)  # without a key the signature does not matter
@@ -51,7 +49,7 @@ def test_what_the_key_signed_is_loaded(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_not_signed_is_refused(
+def test_unsigned_artefact_is_refused(
     rec: Recommender, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = rec.save(tmp_path / form)
@@ -61,7 +59,7 @@ def test_what_is_not_signed_is_refused(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_another_key_signed_is_refused(
+def test_artefact_signed_with_other_key_is_refused(
     rec: Recommender, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = rec.save(tmp_path / form, sign=pair(tmp_path, "other")[0])
@@ -70,7 +68,7 @@ def test_what_another_key_signed_is_refused(
         dgcf.load(path)
 
 
-def test_a_signature_of_another_recommender_is_refused(
+def test_signature_of_other_recommender_is_refused(
     rec: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private, public = pair(tmp_path)
@@ -85,9 +83,7 @@ def test_a_signature_of_another_recommender_is_refused(
         dgcf.load(path)
 
 
-def test_a_signature_of_another_size_is_refused(
-    rec: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signature_of_wrong_size_is_refused(rec: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private, public = pair(tmp_path)
     path = rec.save(tmp_path / "kept", sign=private)
     monkeypatch.setenv("DGCF_VERIFY_KEY", str(public))
@@ -97,7 +93,7 @@ def test_a_signature_of_another_size_is_refused(
             dgcf.load(path)
 
 
-def test_an_unsigned_artefact_replaces_a_signed_folder(rec: Recommender, tmp_path: Path) -> None:
+def test_unsigned_artefact_replaces_signed_folder(rec: Recommender, tmp_path: Path) -> None:
     rec.save(tmp_path / "kept", sign=pair(tmp_path)[0])
     rec.save(tmp_path / "kept", overwrite=True)
     assert not (tmp_path / "kept" / "manifest.sig").exists()
@@ -111,7 +107,7 @@ def test_run_folders_are_refused_where_a_signature_is_required(tmp_path: Path, m
         dgcf.load(tmp_path / "run")
 
 
-def test_files_that_are_no_keys_say_so(rec: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_not_keys_are_refused(rec: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private, public = pair(tmp_path)
     (tmp_path / "junk.pem").write_bytes(b"\xffjunk")
     wrong = {
@@ -131,7 +127,7 @@ def test_files_that_are_no_keys_say_so(rec: Recommender, tmp_path: Path, monkeyp
         dgcf.load(path)
 
 
-def test_without_the_package_it_says_what_to_install(
+def test_missing_cryptography_names_the_package(
     rec: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private, public = pair(tmp_path)
@@ -144,7 +140,7 @@ def test_without_the_package_it_says_what_to_install(
         dgcf.load(path)
 
 
-def test_the_command_line_signs(rec: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_command_signs(rec: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private, public = pair(tmp_path)
     unsigned, signed = rec.save(tmp_path / "unsigned.dgcf"), tmp_path / "signed.dgcf"
     assert invoke("export", unsigned, "--out", signed, "--sign", private)["format"] == "dgcf"

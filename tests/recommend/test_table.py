@@ -21,13 +21,13 @@ def table() -> Table:
     return Table(ROWS, notes=["a note"])
 
 
-def test_it_goes_into_every_frame(table: Table) -> None:
+def test_table_converts_to_every_frame(table: Table) -> None:
     assert table.to_pandas().to_dict("list") == ROWS
     assert table.to_polars().to_dict(as_series=False) == ROWS
     assert table.to_arrow().to_pydict() == ROWS
 
 
-def test_rows_with_nobody_go_into_frames_too() -> None:
+def test_rows_without_user_convert_to_frames() -> None:
     nobody = Table({"user": [None], "item": ["a"]})
     assert nobody.to_polars().to_dict(as_series=False) == {"user": [None], "item": ["a"]}
     assert nobody.to_arrow().to_pydict() == {"user": [None], "item": ["a"]}
@@ -53,7 +53,7 @@ def test_columns_and_rows(table: Table) -> None:
         Table({"a": [1], "b": []})
 
 
-def test_markup_in_titles_is_only_text(table: Table) -> None:
+def test_markup_in_titles_is_not_interpreted(table: Table) -> None:
     html = table._repr_html_()
     assert "<b>" not in html
     assert "&lt;b&gt;x&lt;/b&gt;" in html
@@ -64,13 +64,13 @@ def test_markup_in_titles_is_only_text(table: Table) -> None:
     assert "a note" in shown
 
 
-def test_a_long_table_is_shown_in_part() -> None:
+def test_long_table_is_truncated() -> None:
     long = repr(Table({"n": list(range(1000))}))
     assert long.endswith("… 960 more rows")
     assert len(long.splitlines()) == 42
 
 
-def test_a_missing_frame_library_says_what_to_install(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_frame_library_names_the_package(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(ConfigError, match=r"pip install 'dgcf\[frames\]'"):
         table.to_polars()

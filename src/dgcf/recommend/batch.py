@@ -128,7 +128,7 @@ def _join(engine: duckdb.DuckDBPyConnection, sources: list[str], target: Path, k
         chunks, file = f"read_parquet([{', '.join(sources)}])", path_literal(beside, write=True)
         done = engine.execute(f"COPY (SELECT * FROM {chunks}) TO {file} ({options})").fetchone()
         if done is None or int(done[0]) != rows:
-            raise DataError(f"{target} was not written: its chunks were changed in the meantime; start again.")
+            raise DataError(f"{target} was not written: its chunks have changed in the meantime; start again.")
 
 
 @contextlib.contextmanager

@@ -1,29 +1,75 @@
-"""Turn a trained model into a snapshot; needs torch."""
+"""Train a model, and turn a trained model into a snapshot; needs torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from dgcf.data import Dataset
+from dgcf.data import Dataset, Pairs
 from dgcf.data import load as load_data
+from dgcf.data.prepare import Preparation
+from dgcf.errors import ConfigError
+from dgcf.evaluate.validation import validator
 from dgcf.graph import Propagation
 from dgcf.models.base import GraphModel, Model, PropagationStack
 from dgcf.ranking.arrays import Rows
 from dgcf.ranking.rankings import Ranking
 from dgcf.ranking.user_rules import LinearLayers
 from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot
-from dgcf.train import Recipe, Run, Trained
+from dgcf.train import Observer, Recipe, Run, Trained, resolve, train
 from dgcf.train import load as load_run
 from dgcf.version import __version__
 
 if TYPE_CHECKING:
+    from dgcf.recommend.recommender import Recommender
     from dgcf.text import Notify
+
+EPOCHS_UNWATCHED = 100
+"""Epochs to train if there is no validation split and no ``epochs`` are given."""
+
+
+def fit_snapshot(
+    rec: Recommender, data: Any, *, on: str, titles: Mapping[str, str] | None, observer: Observer | None
+) -> Snapshot:
+    """Train with the recommender's parameters and return the snapshot."""
+    if on not in ("train", "everything"):
+        raise ConfigError(f"on is {on!r}, expected 'train' or 'everything'.")
+    # Resolved first, so that a misspelt setting is reported before the data is read.
+    recipe = resolve(rec.model, preset=rec.preset, settings=rec.settings)
+    in_epochs = not recipe.entry.solved
+    dataset = load_data(data, Preparation(keep_order=recipe.train.recency > 0), titles=titles)
+    settings = dict(rec.settings)
+    if on == "everything":
+        if in_epochs and "epochs" not in settings and len(dataset.validation):
+            settings["epochs"] = _trained(rec, dataset, settings, observer)[0].best_epoch
+        dataset = everything(dataset)
+    if in_epochs and not len(dataset.validation):
+        settings.setdefault("epochs", EPOCHS_UNWATCHED)
+    trained, metrics = _trained(rec, dataset, settings, observer)
+    return from_trained(trained, dataset, rec.seed, metrics)
+
+
+def _trained(
+    rec: Recommender, dataset: Dataset, settings: Mapping[str, Any], observer: Observer | None
+) -> tuple[Trained, dict[str, float]]:
+    recipe = resolve(rec.model, dataset=dataset.name, preset=rec.preset, settings=settings)
+    validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
+    trained = train(dataset, recipe, seed=rec.seed, device=rec.device, validate=validate, observer=observer)
+    if trained.interrupted:
+        raise KeyboardInterrupt
+    return trained, dict(validate(trained.ranking)) if validate else {}
+
+
+def everything(dataset: Dataset) -> Dataset:
+    """Return the dataset with the pairs of all splits in train."""
+    empty = Pairs.empty(dataset.n_users, dataset.n_items)
+    pairs = dataset.train.union(dataset.validation, dataset.test)
+    return replace(dataset, train=pairs, validation=empty, test=empty)
 
 
 def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping[str, Any] | None = None) -> Snapshot:

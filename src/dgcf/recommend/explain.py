@@ -22,7 +22,7 @@ import numpy as np
 
 from dgcf.errors import DataError
 from dgcf.ids import RawId
-from dgcf.ranking.arrays import Floats
+from dgcf.ranking.arrays import Floats, Indices
 from dgcf.recommend.foldin import Folded, FoldIn
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.recommend.table import Table
@@ -155,7 +155,7 @@ class Explainer:
         if snapshot.layers is None:
             raise DataError(
                 f"the scores of model {snapshot.model} are not sums over linear layers and cannot be split exactly; "
-                "train a model whose scores are, such as dgcf or lightgcn."
+                "train one whose scores are, such as dgcf or lightgcn."
             )
         self.snapshot, self.layers, self.folding = snapshot, snapshot.layers, folding
 
@@ -179,8 +179,7 @@ class Explainer:
         length = max(float(np.linalg.norm(weights @ layers)), 1e-12) if self.snapshot.cosine else 1.0
         target = self.snapshot.item_rows[item].astype(np.float64)
         carried = self._carried(folded) * weights / length  # (L + 1 messages, L + 1 layers)
-        parts: list[Part] = []
-        taken = 0
+        parts, taken = list[Part](), 0
         if folded is not None:
             own, alike = self._messages(folded, target)
             parts += parts_of("item", folded.row.across, own @ carried[1:], self.snapshot.items)
@@ -189,39 +188,29 @@ class Explainer:
             taken = int(np.isin(folded.row.alike, self.folding.neighbours.of("item", item)).sum())
         prior = float(layers[0] @ target) * carried[0]
         parts.append(Part("prior", None, KINDS["prior"], tuple(prior.tolist())))
-        return Explanation(
-            user=user,
-            item=self.snapshot.items.id_of(item),
-            title=self.snapshot.items.title_of(item),
-            score=float((ranked.astype(np.float64) * target).sum()),
-            parts=tuple(parts),
-            taken_by=taken,
-        )
+        score = float((ranked.astype(np.float64) * target).sum())
+        items = self.snapshot.items
+        return Explanation(user, items.id_of(item), items.title_of(item), score, tuple(parts), taken)
 
     def _carried(self, folded: Folded | None) -> Floats:
         """Return c, (L + 1, L + 1): the factor of the message of step t (0: the prior) in layer l."""
-        depth = self.layers.depth
-        carried = np.eye(depth + 1)
-        for layer in range(1, depth + 1):
-            if folded is not None:
+        carried = np.eye(self.layers.depth + 1)
+        if folded is not None:
+            for layer in range(1, self.layers.depth + 1):
                 carried[:layer, layer] = carried[:layer, layer - 1] * folded.row.own * folded.gates[layer - 1]
         return carried
 
     def _messages(self, folded: Folded, target: Floats) -> tuple[Floats, Floats]:
         """Return ``M_uj α_j⁽ᵗ⁾ ⟨E_j⁽ᵗ⁻¹⁾, e_i⟩`` for t = 1 … L, of items (n, L) and of similar users (m, L)."""
-        depth, row = self.layers.depth, folded.row
-        sources = ((self.snapshot.n_users + row.across, row.across_weight), (row.alike, row.alike_weight))
-        own, alike = (
-            np.stack(
-                [
-                    weight * self.layers.gate(t, nodes) * (self.layers.embeddings[t - 1, nodes] @ target)
-                    for t in range(1, depth + 1)
-                ],
-                axis=1,
+        row, layers = folded.row, self.layers
+
+        def messages(nodes: Indices, weight: Floats) -> Floats:
+            steps = range(1, layers.depth + 1)
+            return np.stack(
+                [weight * layers.gate(t, nodes) * (layers.embeddings[t - 1, nodes] @ target) for t in steps], 1
             )
-            for nodes, weight in sources
-        )
-        return own, alike
+
+        return messages(self.snapshot.n_users + row.across, row.across_weight), messages(row.alike, row.alike_weight)
 
 
 def parts_of(kind: Kind, indices: Any, layers: Floats, vocabulary: Any) -> Iterable[Part]:

@@ -87,7 +87,7 @@ class Recommender:
         if "torch" not in sys.modules:
             # Before torch starts its threads: on a busy machine, threads that wait by spinning train ten times slower.
             os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        from dgcf.recommend.fitting import fit_snapshot
+        from dgcf.recommend.capture import fit_snapshot
 
         self.snapshot = fit_snapshot(self, data, on=on, titles=titles, observer=observer)
         return self

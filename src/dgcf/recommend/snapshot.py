@@ -99,7 +99,7 @@ class Snapshot:
     def no_embeddings(self) -> DataError:
         """Return the error for a model without embeddings."""
         return DataError(
-            f"model {self.model} has weights between items and no embeddings, which this needs; train a model with "
+            f"model {self.model} has no embeddings, which this needs, but weights between items; train one with "
             "embeddings, such as dgcf, lightgcn or ials."
         )
 

@@ -1,11 +1,12 @@
-"""Known and new users: from a user's items to the query that ranks for them, and to the parts of a score.
+"""Represent known and new users: the query that ranks for a user's items, and the parts of a score.
 
-One class for each rule by which a ranking represents users (``dgcf.ranking.user_rules``).
+There is one class for each rule by which a ranking represents users (``dgcf.ranking.user_rules``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -51,11 +52,12 @@ def users_of(snapshot: Snapshot, folding: Callable[[], FoldIn]) -> Users:
             return GraphUsers(snapshot, folding)
 
 
+@dataclass(frozen=True)
 class GraphUsers:
-    """Nodes of the graph; a new one is computed as a layer would compute it."""
+    """Users are nodes of the graph; a new one is folded in."""
 
-    def __init__(self, snapshot: Snapshot, folding: Callable[[], FoldIn]) -> None:
-        self.snapshot, self.folding = snapshot, folding
+    snapshot: Snapshot
+    folding: Callable[[], FoldIn]
 
     @property
     def _explainer(self) -> Explainer:
@@ -72,14 +74,12 @@ class GraphUsers:
         return self._explainer.folded(self.folding().fold("user", items, user), item, _raw_id(self.snapshot, user))
 
 
+@dataclass(frozen=True)
 class ItemSumUsers:
-    """Users are their items: ``s(u, i) = Σ_j W[j, i]``, and each of these weights is a part of the score.
+    """Users are sets of items: ``s(u, i) = Σ_j W[j, i]``, each weight a part of the score; exact for new users, too."""
 
-    So a new user is as exact as a known one.
-    """
-
-    def __init__(self, snapshot: Snapshot, weights: WeightMatrix) -> None:
-        self.snapshot, self.weights = snapshot, weights
+    snapshot: Snapshot
+    weights: WeightMatrix
 
     def query(self, items: Indices, user: int | None) -> Pairs:
         return one_query(items, self.snapshot.n_items)
@@ -89,18 +89,20 @@ class ItemSumUsers:
 
     def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
         score = float(self.weights.sum_rows(items)[item])
-        return _by_items(self.snapshot, user, item, score, items, self.weights.column(items, item))
+        parts = parts_of("item", items, self.weights.column(items, item)[:, None], self.snapshot.items)
+        return _explanation(self.snapshot, user, item, score, parts)
 
 
+@dataclass(frozen=True)
 class LeastSquaresUsers:
-    """A user is the row that fits the user's items best, given the items' rows Y: iALS.
+    """A user is the least-squares solution for the user's items, given the items' rows Y: iALS.
 
     ``x = A⁻¹ α Σ_j y_j``, ``A = YᵀY + (α − 1) Σ_j y_j y_jᵀ + λ I`` over the user's items j; so ``⟨x, y_i⟩`` is a sum
     over these items of ``α y_iᵀ A⁻¹ y_j`` (Hu, Koren and Volinsky, section 5).
     """
 
-    def __init__(self, snapshot: Snapshot, rule: LeastSquares) -> None:
-        self.snapshot, self.rule = snapshot, rule
+    snapshot: Snapshot
+    rule: LeastSquares
 
     @cached_property
     def _gram(self) -> Floats:
@@ -127,14 +129,15 @@ class LeastSquaresUsers:
         rows = self.snapshot.item_rows[items].astype(np.float64)
         target = self.snapshot.item_rows[item].astype(np.float64)
         values = self.rule.confidence * rows @ self._solve(rows, target)
-        return _by_items(self.snapshot, user, item, _score(self.snapshot, query, item), items, values)
+        parts = parts_of("item", items, values[:, None], self.snapshot.items)
+        return _explanation(self.snapshot, user, item, _score(self.snapshot, query, item), parts)
 
 
+@dataclass(frozen=True)
 class ConstantUsers:
-    """Every user has the same row, and so has a new one: popularity."""
+    """Every user, known or new, has the same row: popularity."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+    snapshot: Snapshot
 
     def query(self, items: Indices, user: int | None) -> Rows:
         return self.snapshot.user_rows[:1]
@@ -143,30 +146,16 @@ class ConstantUsers:
         return self.explain_new(np.zeros(0, dtype=np.int64), item, user)
 
     def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
-        snapshot = self.snapshot
-        score = _score(snapshot, snapshot.user_rows, item)
-        return Explanation(
-            user=_raw_id(snapshot, user),
-            item=snapshot.items.id_of(item),
-            title=snapshot.items.title_of(item),
-            score=score,
-            parts=(Part("user", None, "all users", (score,), snapshot.n_users),),
-            taken_by=int(snapshot.train.item_degrees[item]),
-        )
+        score = _score(self.snapshot, self.snapshot.user_rows, item)
+        parts = [Part("user", None, "all users", (score,), self.snapshot.n_users)]
+        return _explanation(self.snapshot, user, item, score, parts, int(self.snapshot.train.item_degrees[item]))
 
 
-def _by_items(
-    snapshot: Snapshot, user: int | None, item: int, score: float, items: Indices, values: Floats
+def _explanation(
+    snapshot: Snapshot, user: int | None, item: int, score: float, parts: Iterable[Part], taken_by: int = 0
 ) -> Explanation:
-    """Return the explanation of a score that is a sum over the user's items."""
-    return Explanation(
-        user=_raw_id(snapshot, user),
-        item=snapshot.items.id_of(item),
-        title=snapshot.items.title_of(item),
-        score=score,
-        parts=tuple(parts_of("item", items, values[:, None], snapshot.items)),
-        taken_by=0,
-    )
+    title = snapshot.items.title_of(item)
+    return Explanation(_raw_id(snapshot, user), snapshot.items.id_of(item), title, score, tuple(parts), taken_by)
 
 
 def _score(snapshot: Snapshot, query: Rows, item: int) -> float:
