@@ -87,12 +87,7 @@ CATALOG: Mapping[str, Entry] = {
             "GCN with jumping knowledge: ranks by all layers concatenated",
         ),
         Entry("gc-mc", GCMC, GCMCConfig(), "a graph convolution and a dense layer per propagation layer"),
-        Entry(
-            "ngcf",
-            NGCF,
-            NGCFConfig(),
-            "graph convolutions with products of a node and its neighbours",
-        ),
+        Entry("ngcf", NGCF, NGCFConfig(), "graph convolutions with products of a node and its neighbours"),
         Entry("sgc", SGC, SGCConfig(), "simplified GCN: a power of the graph and one weight matrix"),
         Entry("spectralcf", SpectralCF, SpectralCFConfig(), "spectral filters of the graph; layers concatenated"),
         Entry("sage", SAGE, SAGEConfig(), "GraphSAGE: a node and the mean of sampled neighbours in every layer"),

@@ -5,20 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor, nn
-
 from dgcf.config import require_one_of
-from dgcf.graph import Propagation, PropagationSpec
+from dgcf.graph import PropagationSpec
 from dgcf.graph.spec import Cross, Epsilon
-from dgcf.models.base import DropSchedule, GraphModel, PropagationStack
-from dgcf.models.config import LayeredConfig
-from dgcf.models.layers import READOUTS, IdentityGates, LocalityGates, Readout, propagate
+from dgcf.models.layers import LinearConfig, LinearModel, LocalityGates, Readout
 
 Gates = Literal["per-layer", "shared", "none"]
 
 
 @dataclass(frozen=True)
-class DGCFConfig(LayeredConfig):
+class DGCFConfig(LinearConfig):
     """Settings of DGCF."""
 
     readout: Readout = "mean"
@@ -36,20 +32,16 @@ class DGCFConfig(LayeredConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_one_of("readout", self.readout, READOUTS)
         require_one_of("gates", self.gates, ("per-layer", "shared", "none"))
         self.spec()  # checks the settings of the graph
 
     def spec(self) -> PropagationSpec:
         return PropagationSpec(
-            cross=self.cross,
-            epsilon=self.epsilon,
-            self_loop=self.self_loop,
-            cross_below_one=self.cross_below_one,
+            cross=self.cross, epsilon=self.epsilon, self_loop=self.self_loop, cross_below_one=self.cross_below_one
         )
 
 
-class DGCF(GraphModel):
+class DGCF(LinearModel):
     """Deoscillated Adaptive Graph Collaborative Filtering (Liu et al., section 4).
 
     ``E⁽ˡ⁾ = (L + Lc + I) (α⁽ˡ⁾ ⊙ E⁽ˡ⁻¹⁾)``, ``α⁽ˡ⁾ = σ(w⁽ˡ⁾)``, read out as ``mean(E⁽⁰⁾ … E⁽ᴸ⁾)``.
@@ -63,26 +55,5 @@ class DGCF(GraphModel):
 
     def __init__(self, n_users: int, n_items: int, config: DGCFConfig, seed: int = 0) -> None:
         super().__init__(n_users, n_items, config, seed)
-        self.gates: nn.Module = (
-            IdentityGates()
-            if config.gates == "none"
-            else LocalityGates(self.n_nodes, config.layers, shared=config.gates == "shared", seed=seed)
-        )
-
-    def stack(self) -> PropagationStack:
-        logits = self.gates.logits if isinstance(self.gates, LocalityGates) else None
-        return PropagationStack(self.config.layers, logits, self.config.readout == "mean")
-
-    def forward(
-        self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None
-    ) -> Tensor:
-        assert propagation is not None
-        return propagate(
-            self.layer0,
-            propagation,
-            self.config.layers,
-            readout=self.config.readout,
-            gate=self.gates,
-            rows=rows,
-            drop=drop,
-        )
+        if config.gates != "none":
+            self.gates = LocalityGates(self.n_nodes, config.layers, shared=config.gates == "shared", seed=seed)

@@ -1,19 +1,21 @@
-"""Parts of graph models: locality gates, linear propagation layers and their readout."""
+"""Parts of graph models: locality gates, linear propagation layers and their readout, and a model of these alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from dgcf.config import require_one_of
 from dgcf.graph import EdgeDrop, Propagation
 from dgcf.graph.operators.stored import WORTH_CUTTING
-from dgcf.models.base import DropSchedule, xavier_uniform
+from dgcf.models.base import DropSchedule, GraphModel, PropagationStack, xavier_uniform
+from dgcf.models.config import LayeredConfig
 
 Readout = Literal["mean", "last"]
-READOUTS: tuple[Readout, ...] = ("mean", "last")
 Gate = Callable[[int, Tensor], Tensor]
 
 
@@ -35,11 +37,37 @@ class LocalityGates(nn.Module):
         return torch.sigmoid(self.logits[layer % len(self.logits)]).unsqueeze(1) * x
 
 
-class IdentityGates(nn.Module):
-    """Gates that are always open, as in DGCF-chp."""
+@dataclass(frozen=True)
+class LinearConfig(LayeredConfig):
+    """Settings of a model without weights between layers."""
 
-    def forward(self, layer: int, x: Tensor) -> Tensor:
-        return x
+    readout: Readout = "mean"
+    """Ranked embeddings: the ``mean`` of all layers, or the ``last`` layer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of("readout", self.readout, ("mean", "last"))
+
+
+class LinearModel(GraphModel):
+    """A model that only propagates, with or without ``gates``, and reads out the layers."""
+
+    config: LinearConfig
+
+    def __init__(self, n_users: int, n_items: int, config: LinearConfig, seed: int = 0) -> None:
+        super().__init__(n_users, n_items, config, seed)
+        self.gates: LocalityGates | None = None
+
+    def stack(self) -> PropagationStack:
+        logits = None if self.gates is None else self.gates.logits
+        return PropagationStack(self.config.layers, logits, self.config.readout == "mean")
+
+    def forward(
+        self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None
+    ) -> Tensor:
+        assert propagation is not None
+        layers, readout = self.config.layers, self.config.readout
+        return propagate(self.layer0, propagation, layers, readout=readout, gate=self.gates, rows=rows, drop=drop)
 
 
 def propagate(

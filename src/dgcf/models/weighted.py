@@ -95,11 +95,9 @@ class WeightedModel(GraphModel):
         ``dropout``: this step's message dropout, for the model to apply.
         """
 
-    def dense(self, name: str, seed: int, *, inputs: int | None = None, bias: bool | None = None) -> nn.ModuleList:
+    def dense(self, name: str, seed: int, *, inputs: int | None = None) -> nn.ModuleList:
         """Return a ``Dense`` for each layer, from ``inputs`` columns (``dim`` by default) to ``dim``."""
-        config, inputs = self.config, self.dim if inputs is None else inputs
-        bias = config.bias if bias is None else bias
-        layers = range(config.layers)
+        inputs, bias, layers = inputs or self.dim, self.config.bias, range(self.config.layers)
         return nn.ModuleList(Dense(f"{name}.{number}", inputs, self.dim, bias=bias, seed=seed) for number in layers)
 
     def activate(self, x: Tensor) -> Tensor:
