@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dgcf.config import require_one_of
-from dgcf.graph import EdgeDrop, Propagation
+from dgcf.graph import Propagation
 from dgcf.graph.operators.stored import WORTH_CUTTING
 from dgcf.models.base import DropSchedule, GraphModel, PropagationStack, xavier_uniform
 from dgcf.models.config import LayeredConfig
@@ -86,30 +86,24 @@ def propagate(
     Their values are the same to the last bit: each row of M x is summed on its own, and the layers are added in the
     same order.
     """
+    gated = gate or (lambda layer, x: x)
     total = x
     for layer in range(layers - 1):
-        x = propagation.apply(_gated(gate, layer, x), drop=_edge_drop(drop, layer))
+        x = received_rows(propagation, gated(layer, x), None, drop, layer)
         total = total + x
-    inner, edge_drop = _gated(gate, layers - 1, x), _edge_drop(drop, layers - 1)
+    inner = gated(layers - 1, x)
     if rows is not None:
         # Sum first and gather once: the adjoint of a gather fills a whole (N, dim) matrix.
         total = total.index_select(0, rows)
-    x = received_rows(propagation, inner, rows, edge_drop)
+    x = received_rows(propagation, inner, rows, drop, layers - 1)
     return x if readout == "last" else (total + x) / (layers + 1)
 
 
-def received_rows(propagation: Propagation, x: Tensor, rows: Tensor | None, drop: EdgeDrop | None) -> Tensor:
+def received_rows(
+    propagation: Propagation, x: Tensor, rows: Tensor | None, drop: DropSchedule | None, layer: int
+) -> Tensor:
     """Return ``M x``, (N, dim), or its ``rows``, (n_rows, dim), which are cut out of M if that is less work."""
-    if rows is None:
-        return propagation.apply(x, drop=drop)
-    if len(rows) <= WORTH_CUTTING * propagation.n_nodes:
-        return propagation.apply(x, rows=rows, drop=drop)
-    return propagation.apply(x, drop=drop).index_select(0, rows)
-
-
-def _gated(gate: Gate | None, layer: int, x: Tensor) -> Tensor:
-    return x if gate is None else gate(layer, x)
-
-
-def _edge_drop(drop: DropSchedule | None, layer: int) -> EdgeDrop | None:
-    return None if drop is None else drop.at(layer)
+    edge_drop = None if drop is None else drop.at(layer)
+    if rows is None or len(rows) <= WORTH_CUTTING * propagation.n_nodes:
+        return propagation.apply(x, rows=rows, drop=edge_drop)
+    return propagation.apply(x, drop=edge_drop).index_select(0, rows)

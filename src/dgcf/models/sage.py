@@ -66,7 +66,7 @@ class SAGE(WeightedModel):
         if drop is None or self.config.fanout == "all":
             # D⁻¹ A = D^-½ L D^½, and L is stored; a node without neighbours has an empty row.
             root = torch.diff(propagation.stored.offsets).clamp(min=1).to(x.dtype).sqrt()[:, None]
-            mean = received_rows(propagation, root * x, rows, None if drop is None else drop.at(number))
+            mean = received_rows(propagation, root * x, rows, drop, number)
             return mean / (root if rows is None else root.index_select(0, rows))
         if drop.p:
             raise ConfigError(

@@ -112,7 +112,7 @@ class WeightedModel(GraphModel):
         self, propagation: Propagation, number: int, x: Tensor, rows: Tensor | None, drop: DropSchedule | None
     ) -> Tensor:
         """Return ``M E⁽ˡ⁻¹⁾``, or its ``rows``."""
-        return received_rows(propagation, x, rows, None if drop is None else drop.at(number))
+        return received_rows(propagation, x, rows, drop, number)
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None
