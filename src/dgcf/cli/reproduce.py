@@ -89,7 +89,7 @@ def _run(
     except KeyboardInterrupt:
         saved = f"stopped; finished cells are saved in {store.folder}."
         raise StoppedError(f"{saved} Repeat the command to resume.") from None
-    emit(tally.to_dict(), as_json, lambda: draw_tally(tally))
+    emit(vars(tally), as_json, lambda: draw_tally(tally))
     if tally.missing:
         raise typer.Exit(1)
 

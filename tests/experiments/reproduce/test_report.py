@@ -26,12 +26,11 @@ from dgcf.experiments.reproduce.report.pages import (
     Page,
     fill,
     missing_notes,
+    readme_block,
     recorded_note,
-    report_blocks,
     views,
     write,
 )
-from dgcf.experiments.reproduce.report.readme import readme_block
 from dgcf.experiments.reproduce.report.view import View
 from dgcf.experiments.reproduce.results import Store
 from tests.conftest import PROJECT
@@ -406,13 +405,11 @@ def test_report_and_readme_are_up_to_date(book: Recipes) -> None:
     """`dgcf reproduce all --render` would change nothing."""
     shown = views(book, Store(PROJECT / "results"), "all")
     report, readme = (PROJECT / REPORT).read_text(), (PROJECT / "README.md").read_text()
-    pages = [Page(view) for view in shown]
-    blocks = report_blocks(pages)
+    blocks = {view.experiment.name: Page(view).block("reproduction/") for view in shown}
     assert re.findall(r"<!-- generated: (\S+) -->", report) == ["recorded", *IDS]
-    blocks["recorded"] = recorded_note(shown)
-    assert fill(report, blocks, REPORT) == report
+    assert fill(report, {**blocks, "recorded": recorded_note(shown)}, REPORT) == report
     assert fill(readme, {"results": readme_block(shown)}, "README.md") == readme
     assert "<!-- generated: results -->" in readme
-    for name, text in report_blocks(pages).items():
+    for name, text in blocks.items():
         stored = (PROJECT / "docs" / "reproduction" / f"{name}.md").read_text()
         assert stored.partition("\n\n")[2] == text.replace("](reproduction/", "](")

@@ -16,7 +16,7 @@ import torch
 
 from dgcf.experiments.progress import Progress
 from dgcf.experiments.reproduce.cells import Cell
-from dgcf.experiments.reproduce.machine import estimate
+from dgcf.experiments.reproduce.execute import estimate
 from dgcf.experiments.reproduce.results import CLAIMS
 from tests.experiments.reproduce.workspace import QUICK, Workspace, make_workspace, trial_grid
 

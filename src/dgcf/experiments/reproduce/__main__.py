@@ -41,7 +41,7 @@ def main(args: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped; finished cells are recorded, and the same command resumes the work.", file=sys.stderr)
         return 130
-    print(json.dumps(tally.to_dict(), ensure_ascii=False))
+    print(json.dumps(vars(tally), ensure_ascii=False))
     return 1 if tally.missing else 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -89,24 +88,18 @@ def read_sources(recipes: Path) -> dict[str, Source]:
     for name, entries in read_toml(path).items():
         if not isinstance(entries, dict):
             raise ConfigError(f"{path} has {name} = {entries!r} outside any dataset; write it below a [name].")
-        check_entries(entries, ENTRIES, f"dataset {name} of {path}")
-        sources[name] = _source(name, entries, path)
+        where = f"dataset {name} of {path}"
+        check_entries(entries, ENTRIES, where)
+        if missing := [entry for entry in REQUIRED if entry not in entries]:
+            raise ConfigError(f"{where} has no {missing[0]}; give it {', '.join(REQUIRED)}.")
+        source = sources[name] = Source(name, **{**entries, "fingerprints": tuple(entries["fingerprints"])})
+        given, needed = len(source.fingerprints), max(source.splits, 1)
+        if given != needed:
+            raise ConfigError(f"{where} has {given} fingerprints for {needed} splits; give one for each.")
     for source in sources.values():
         if source.settings_of and find_source(sources, source.settings_of, f"{path}, in {source.name},") is source:
             raise ConfigError(f"dataset {source.name} of {path} takes its own settings; name another as settings_of.")
     return sources
-
-
-def _source(name: str, entries: Mapping[str, Any], path: Path) -> Source:
-    if missing := [entry for entry in REQUIRED if entry not in entries]:
-        raise ConfigError(f"dataset {name} of {path} has no {missing[0]}; give it {', '.join(REQUIRED)}.")
-    source = Source(name, **{**entries, "fingerprints": tuple(entries["fingerprints"])})
-    if len(source.fingerprints) != max(source.splits, 1):
-        raise ConfigError(
-            f"dataset {name} of {path} has {len(source.fingerprints)} fingerprints for {max(source.splits, 1)} splits; "
-            "give one for each."
-        )
-    return source
 
 
 def find_source(sources: Mapping[str, Source], name: str, where: str) -> Source:
@@ -148,8 +141,18 @@ def build_dataset(source: Source, variant: int) -> Dataset:
 
 def resplit(dataset: Dataset, seed: int) -> Dataset:
     """Split all pairs again at random, 70/10/20 within each user."""
-    whole = dataset.train.union(dataset.validation, dataset.test)
-    train, validation, test = _split(dataset, whole, (0.7, 0.1, 0.2), seed)
+    from dgcf.data.interactions import Interactions
+    from dgcf.data.splits import Split, assign
+
+    pairs = dataset.train.union(dataset.validation, dataset.test)
+    user_idx = np.repeat(np.arange(pairs.n_users, dtype=np.int32), pairs.user_degrees)
+    item_idx, n = pairs.indices, len(pairs)
+    rows = Interactions(dataset.users, dataset.items, user_idx, item_idx, np.zeros(n, dtype=np.int8), None, n)
+    part = assign(rows, Split(ratios=(0.7, 0.1, 0.2), seed=seed))
+    masks = (part == number for number in range(3))
+    train, validation, test = (
+        Pairs.from_indices(user_idx[mask], item_idx[mask], pairs.n_users, pairs.n_items) for mask in masks
+    )
     return replace(dataset, train=train, validation=validation, test=test)
 
 
@@ -177,15 +180,3 @@ def _require_same_ids(dataset: Dataset, other: Dataset, entry: str) -> None:
             f"{dataset.name} and {other.name} differ in users or items, expected the same in both; "
             f"name another dataset as {entry}."
         )
-
-
-def _split(dataset: Dataset, pairs: Pairs, ratios: tuple[float, float, float], seed: int) -> list[Pairs]:
-    from dgcf.data.interactions import Interactions
-    from dgcf.data.splits import Split, assign
-
-    user_idx = np.repeat(np.arange(pairs.n_users, dtype=np.int32), pairs.user_degrees)
-    item_idx, n = pairs.indices, len(pairs)
-    rows = Interactions(dataset.users, dataset.items, user_idx, item_idx, np.zeros(n, dtype=np.int8), None, n)
-    part = assign(rows, Split(ratios=ratios, seed=seed))
-    masks = (part == number for number in range(3))
-    return [Pairs.from_indices(user_idx[mask], item_idx[mask], pairs.n_users, pairs.n_items) for mask in masks]

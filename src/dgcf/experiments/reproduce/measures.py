@@ -55,49 +55,37 @@ class Curve(Observer):
         }
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The training of one seed; ``side_by_side`` counts the trainings that shared its seconds."""
-
-    seed: int
-    trained: Trained
-    curve: Curve
-    side_by_side: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return how the training went and its best validation, as JSON."""
-        metrics = {*METRICS, self.trained.recipe.train.metric}
-        per_epoch = statistics.median(self.curve.seconds)  # the first epochs prepare what later ones reuse
-        return {
-            "seconds": round(self.trained.seconds / self.side_by_side, 3),
-            "seconds_per_epoch": round(per_epoch / self.side_by_side, 6),
-            "side_by_side": self.side_by_side,
-            "epochs": self.trained.epochs,
-            "best_epoch": self.trained.best_epoch,
-            "reason": self.trained.reason,
-            "validation": {name: round(value, 8) for name, value in self.curve.best.items() if name in metrics},
-        }
+def training_record(trained: Trained, curve: Curve, side_by_side: int) -> dict[str, Any]:
+    """Return how a training went and its best validation, as JSON; ``side_by_side`` trainings shared its seconds."""
+    metrics = {*METRICS, trained.recipe.train.metric}
+    per_epoch = statistics.median(curve.seconds)  # the first epochs prepare what later ones reuse
+    return {
+        "seconds": round(trained.seconds / side_by_side, 3),
+        "seconds_per_epoch": round(per_epoch / side_by_side, 6),
+        "side_by_side": side_by_side,
+        "epochs": trained.epochs,
+        "best_epoch": trained.best_epoch,
+        "reason": trained.reason,
+        "validation": {name: round(value, 8) for name, value in curve.best.items() if name in metrics},
+    }
 
 
-@dataclass(frozen=True)
 class Examiner:
     """Tests and measures models on one dataset."""
 
-    dataset: Dataset
-    evaluators: Mapping[str, Evaluator]
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.evaluators = {mask: Evaluator(dataset, split="test", mask=mask, ks=(K,)) for mask in MASKS}
 
-    @classmethod
-    def of(cls, dataset: Dataset) -> Examiner:
-        return cls(dataset, {mask: Evaluator(dataset, split="test", mask=mask, ks=(K,)) for mask in MASKS})
-
-    def examine(self, outcome: Outcome, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def examine(
+        self, trained: Trained, curve: Curve, names: Sequence[str]
+    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the test metrics with the measures ``names`` as JSON, and the values of each user for paired tests."""
-        tests = {mask: evaluator.evaluate(outcome.trained.ranking) for mask, evaluator in self.evaluators.items()}
-        finished = Finished(outcome, self.dataset, tests)
+        tests = {mask: evaluator.evaluate(trained.ranking) for mask, evaluator in self.evaluators.items()}
+        finished = Finished(trained, curve, self.dataset, tests)
+        rounded = {mask: {name: round(value, 8) for name, value in test.means.items()} for mask, test in tests.items()}
         record = {
-            "test": {
-                mask: {name: round(value, 8) for name, value in test.means.items()} for mask, test in tests.items()
-            },
+            "test": rounded,
             "n_users": tests["train"].users_evaluated,
             "measures": {name: MEASURES[name](finished) for name in names},
         }
@@ -114,18 +102,10 @@ class Examiner:
 class Finished:
     """A finished training, with everything that a measure may use."""
 
-    outcome: Outcome
+    trained: Trained
+    curve: Curve
     dataset: Dataset
     tests: Mapping[str, Evaluation]
-
-    @property
-    def trained(self) -> Trained:
-        return self.outcome.trained
-
-
-def curve(finished: Finished) -> dict[str, Any]:
-    """Return loss and validation by epoch."""
-    return finished.outcome.curve.to_dict()
 
 
 def groups(finished: Finished) -> list[dict[str, Any]]:
@@ -208,7 +188,7 @@ def _alpha(trained: Trained) -> NDArray[np.float64]:
 
 
 MEASURES: Mapping[str, Callable[[Finished], Any]] = {
-    "curve": curve,
+    "curve": lambda finished: finished.curve.to_dict(),
     "groups": groups,
     "gates": gates,
     "gate-histogram": gate_histogram,

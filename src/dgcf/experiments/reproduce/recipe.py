@@ -15,36 +15,25 @@ from typing import Any
 
 from dgcf.config import read_toml
 from dgcf.errors import ConfigError, did_you_mean
-from dgcf.experiments.reproduce import IDS
+from dgcf.experiments.reproduce import IDS, schema
 from dgcf.experiments.reproduce.cells import KINDS, Cell, Trained, Trial
 from dgcf.experiments.reproduce.cells.training import DECIDED
 from dgcf.experiments.reproduce.datasets import Source, find_source, read_sources
 from dgcf.experiments.reproduce.measures import MEASURES
-from dgcf.experiments.reproduce.schema import (
-    COUNT,
-    GRIDS,
-    LISTS,
-    TABLE,
-    TABLES,
-    WORD,
-    WORDS,
-    check_entries,
-    errors_name_file,
-)
 from dgcf.train import Recipe, resolve
 from dgcf.train.presets import PRESETS
 
 GRID_ENTRIES = {
-    "data": WORDS,
-    "kind": WORD,
-    "models": WORDS,
-    "settings": WORDS,
-    "seeds": COUNT,
-    "measures": WORDS,
-    "set": TABLE,
-    "sweep": LISTS,
-    "decides": WORD,
-    "candidates": TABLES,
+    "data": schema.WORDS,
+    "kind": schema.WORD,
+    "models": schema.WORDS,
+    "settings": schema.WORDS,
+    "seeds": schema.COUNT,
+    "measures": schema.WORDS,
+    "set": schema.TABLE,
+    "sweep": schema.LISTS,
+    "decides": schema.WORD,
+    "candidates": schema.TABLES,
 }
 """The entries of a grid."""
 OTHER_FILES = ("data", "paper")
@@ -77,7 +66,7 @@ class Grid:
 def read_grid(table: Mapping[str, Any], path: Path) -> Grid:
     """Return a grid of the recipe at ``path``; check what can be checked without its datasets."""
     where = f"a grid of {path}"
-    check_entries(table, GRID_ENTRIES, where)
+    schema.check_entries(table, GRID_ENTRIES, where)
     if "data" not in table:
         raise ConfigError(f"{where} names no data; give it a list, such as data = ['ml-1m'].")
     grid = Grid(**table)
@@ -177,7 +166,7 @@ class _Reader:
 
     def experiment(self, name: str, path: Path) -> Experiment:
         content = read_toml(path)
-        check_entries(content, {"title": WORD, "notes": WORDS, "grid": GRIDS}, str(path))
+        schema.check_entries(content, {"title": schema.WORD, "notes": schema.WORDS, "grid": schema.GRIDS}, str(path))
         grids = [read_grid(table, path) for table in content.get("grid", ())]
         if not grids or "title" not in content:
             raise ConfigError(f"{path} has no title or no [[grid]]; a recipe has both.")
@@ -204,7 +193,7 @@ class _Reader:
     ) -> tuple[Recipe | None, str]:
         """Return the recipe of a training, or None and the reason why it is not decided yet."""
         if settings in PRESETS:
-            with errors_name_file(path):
+            with schema.errors_name_file(path):
                 return resolve(model, dataset=source.known, preset=settings, settings=varied), ""
         if settings not in DECIDED:
             raise ConfigError(
@@ -220,11 +209,11 @@ class _Reader:
             raise ConfigError(
                 f"{file} is of model {decided_model}, expected {model}; put each model into its own file."
             )
-        with errors_name_file(file):
+        with schema.errors_name_file(file):
             decided = resolve(decided_model, dataset=source.known, preset=preset, settings=written)
         if not varied:
             return decided, ""
-        with errors_name_file(path):
+        with schema.errors_name_file(path):
             return resolve(decided_model, dataset=source.known, preset=preset, settings={**written, **varied}), ""
 
 

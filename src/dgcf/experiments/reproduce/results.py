@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.jobs import append_line
 from dgcf.experiments.reproduce.cells import KINDS, Cell, Line
+from dgcf.experiments.reproduce.cells.base import grouped
 from dgcf.experiments.reproduce.cells.computed import ComputedLine
 from dgcf.files import atomic_file, folder_lock, try_claim
 from dgcf.stored import InvalidFileError, check_type, decode_json, decode_npy, open_member, read_member
@@ -139,9 +140,7 @@ class Store:
     @contextmanager
     def claim(self, cells: Iterable[Cell]) -> Iterator[list[Cell]]:
         """Yield those of the cells that no other process works on, and hold them during the block."""
-        by_name: dict[str, list[Cell]] = {}
-        for cell in cells:
-            by_name.setdefault(cell.claim, []).append(cell)
+        by_name = grouped(cells, lambda cell: cell.claim)
         with ExitStack() as held:
             claimed = [name for name in by_name if held.enter_context(try_claim(self.folder / CLAIMS / name))]
             yield [cell for name in claimed for cell in by_name[name]]
@@ -184,13 +183,11 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         for member in members.infolist():
             name, data = member.filename.removesuffix(".npy"), members.read(member)
             arrays[name] = decode_npy(data, "<i4" if name == "user_idx" else "<f4", name)
-    if len({len(values) for values in arrays.values()}) != 1 or not all(map(_finite, arrays.values())):
+    if len({len(values) for values in arrays.values()}) != 1 or not all(
+        np.isfinite(values).all() for values in arrays.values()
+    ):
         raise InvalidFileError("its arrays are of several lengths, or not of finite numbers")
     return arrays
-
-
-def _finite(values: NDArray[Any]) -> bool:
-    return bool(np.isfinite(values).all())
 
 
 def _parse_line(text: bytes) -> Line:

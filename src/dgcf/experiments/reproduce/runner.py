@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.experiments.jobs import TRAINING_FAILED, work
 from dgcf.experiments.progress import Progress
-from dgcf.experiments.reproduce.cells import KINDS, Cell, Line, Stage, Trial
-from dgcf.experiments.reproduce.datasets import Source, load_dataset
-from dgcf.experiments.reproduce.execute import Executor
-from dgcf.experiments.reproduce.machine import estimate, hardware
+from dgcf.experiments.reproduce.cells import KINDS, Cell, Line, Stage
+from dgcf.experiments.reproduce.cells.base import grouped
+from dgcf.experiments.reproduce.datasets import load_dataset
+from dgcf.experiments.reproduce.execute import Executor, estimate, hardware
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.results import Store
 from dgcf.experiments.reproduce.select import write_decisions
@@ -44,9 +43,6 @@ class Tally:
     taken_over: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -130,7 +126,7 @@ class _CellQueue:
         self.began = time.monotonic()
         self.longest = 0.0
         self.executor = Executor(runner.store, runner.prepared, runner.device)
-        self.trials: list[Trial] = [cell for one in runner.recipes.named(selection.name) for cell in one.trials]
+        self.trials = [cell for one in runner.recipes.named(selection.name) for cell in one.trials]
         self.undecided = len(self.trials)
         self.left: dict[Name, Cell] = {}  # neither recorded nor blocked nor given up
         self.busy = False  # whether other processes hold some of these
@@ -190,8 +186,8 @@ class _CellQueue:
         """Compute claimed cells and record them."""
         began = time.monotonic()
         try:
-            for cell, line in self.executor.lines(job):
-                self._finish(cell, line)
+            for cell, result in job[0].execute(job, self.executor):
+                self._finish(cell, result)
             self._give_up(job, "what it compares is not trained, or the values of its users are not here")
         except TRAINING_FAILED as problem:
             reason = str(problem).splitlines()[0]
@@ -224,10 +220,8 @@ class _CellQueue:
 
     def _groups(self, stage: Stage) -> list[list[Cell]]:
         """Return the cells of a stage that are left, in groups that this process computes together."""
-        by_group: dict[tuple[str, str], list[Cell]] = {}
-        for cell in self.left.values():
-            if cell.stage == stage:
-                by_group.setdefault((cell.kind, cell.group), []).append(cell)
+        cells = [cell for cell in self.left.values() if cell.stage == stage]
+        by_group = grouped(cells, lambda cell: (cell.kind, cell.group))
         return [together for cells in by_group.values() for together in _side_by_side(cells, self.device)]
 
     def _to_compute(self, claimed: Sequence[Cell]) -> list[Cell]:
@@ -252,13 +246,12 @@ class _CellQueue:
     def _reuse(self, cell: Cell) -> bool:
         """Record a cell with the result of the same training under another name, if there is one."""
         reused = cell.reuse(self.index)
-        if reused is None:
-            return False
-        experiment, line = reused
-        self._record(cell, line)
-        self.taken_over.add(_name(cell))
-        self.progress.job_ended(describe(line, experiment))
-        return True
+        if reused is not None:
+            experiment, line = reused
+            self._record(cell, line)
+            self.taken_over.add(_name(cell))
+            self.progress.job_ended(describe(line, experiment))
+        return reused is not None
 
     def _late(self, cells: Sequence[Cell] = ()) -> bool:
         """Return whether cells that start now would probably end after the limit, with a margin of a tenth."""
@@ -278,16 +271,16 @@ class _CellQueue:
     def _record_failure(self, cells: Sequence[Cell], reason: str, seconds: float) -> None:
         """Record the cells that failed for good, so that they are not retried."""
         for cell in cells:
-            result = cell.failure(reason, seconds / len(cells))
-            if result is not None:
-                self._finish(cell, self.executor.line(cell, result))
+            if result := cell.failure(reason, seconds / len(cells)):
+                self._finish(cell, result)
 
     def _give_up(self, cells: Iterable[Cell], reason: str) -> None:
         for cell in self._unrecorded(cells):
             del self.left[_name(cell)]
             self.given_up[_name(cell)] = reason
 
-    def _finish(self, cell: Cell, line: Line) -> None:
+    def _finish(self, cell: Cell, result: Line) -> None:
+        line = self.executor.line(cell, result)
         self._record(cell, line)
         self.done.add(_name(cell))
         self.progress.job_ended(describe(line))
@@ -308,9 +301,7 @@ def _side_by_side(cells: list[Cell], device: str) -> list[list[Cell]]:
     recipe = cells[0].recipe
     if recipe is None:
         return [cells]
-    by_seed: dict[int, list[Cell]] = {}
-    for cell in cells:
-        by_seed.setdefault(cell.seed or 0, []).append(cell)
+    by_seed = grouped(cells, lambda cell: cell.seed or 0)
     return [[cell for seed in seeds for cell in by_seed[seed]] for seeds in groups(sorted(by_seed), recipe, device)]
 
 
@@ -329,8 +320,12 @@ def prepare(
     recipes: Recipes, selection: CellFilter, folder: Path, notify: Callable[[str], None]
 ) -> dict[str, list[str]]:
     """Write every dataset that the cells need into ``folder``, for a machine without the original files."""
+    selection.check(recipes)
+    cells = [cell for cell in selection.cells(recipes) if cell.needs_dataset]
+    if not cells:
+        raise DataError(f"the selected cells of {selection.name} need no dataset; select more.")
     written = []
-    for source, variant in _datasets(recipes, selection):
+    for source, variant in dict.fromkeys((cell.source, cell.source.variant(cell.seed or 0)) for cell in cells):
         target = folder / source.folder(variant)
         if (target / "dataset.json").exists():
             notify(f"{target} is there already.")
@@ -339,12 +334,3 @@ def prepare(
             notify(f"{target} is written.")
         written.append(str(target))
     return {"prepared": written}
-
-
-def _datasets(recipes: Recipes, selection: CellFilter) -> list[tuple[Source, int]]:
-    selection.check(recipes)
-    cells = [cell for cell in selection.cells(recipes) if cell.needs_dataset]
-    sources = {(cell.source.name, cell.source.variant(cell.seed or 0)): cell.source for cell in cells}
-    if not sources:
-        raise DataError(f"the selected cells of {selection.name} need no dataset; select more.")
-    return [(source, variant) for (_, variant), source in sources.items()]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from dgcf.errors import ArtifactError
 from dgcf.experiments.reproduce.cells import Line, Trial
+from dgcf.experiments.reproduce.cells.base import grouped
 from dgcf.experiments.reproduce.datasets import Source
 from dgcf.experiments.reproduce.recipe import Recipes, settings_file
 from dgcf.experiments.reproduce.results import Index
@@ -80,17 +80,12 @@ class Decision:
 
 def decisions(cells: Iterable[Trial], index: Index) -> list[Decision]:
     """Return the decisions that trials make, in the order of the recipe."""
-    files: dict[str, dict[tuple[Any, ...], list[Trial]]] = {}
-    for cell in cells:
-        candidates = files.setdefault(settings_file(cell.source, cell.settings, cell.model), {})
-        candidates.setdefault((cell.model, *cell.varied.items()), []).append(cell)
-    return [_decision(file, list(candidates.values()), index) for file, candidates in files.items()]
-
-
-def _decision(file: str, trials: Sequence[Sequence[Trial]], index: Index) -> Decision:
-    candidates = [Candidate(seeds, [line for cell in seeds if (line := index.find(cell))]) for seeds in trials]
-    first = trials[0][0]
-    return Decision(file, first.settings, first.source, candidates)
+    made = []
+    for file, trials in grouped(cells, lambda cell: settings_file(cell.source, cell.settings, cell.model)).items():
+        by_settings = grouped(trials, lambda cell: (cell.model, *cell.varied.items()))
+        candidates = [Candidate(seeds, list(filter(None, map(index.find, seeds)))) for seeds in by_settings.values()]
+        made.append(Decision(file, trials[0].settings, trials[0].source, candidates))
+    return made
 
 
 def write_decisions(

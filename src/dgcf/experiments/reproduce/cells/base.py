@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self, TypedDict, TypeVar
 
 from dgcf.errors import ConfigError
 from dgcf.experiments.reproduce.datasets import Source
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dgcf.experiments.reproduce.results import Index
 
 Line = dict[str, Any]
+C = TypeVar("C", bound="Cell")
+K = TypeVar("K")
 # Part of the fingerprint of every cell: a change of it invalidates all recorded results.
 PROTOCOL = "best validated epoch; all items ranked; users with train and test items; masks train and train+validation"
 
@@ -195,6 +197,14 @@ class Cell(ABC):
 @cache
 def _defaults(model: str) -> Mapping[str, Any]:
     return resolve(model, preset="plain").settings()
+
+
+def grouped(cells: Iterable[C], key: Callable[[C], K]) -> dict[K, list[C]]:
+    """Return the cells by ``key``, in the order in which each occurs first."""
+    groups: dict[K, list[C]] = {}
+    for cell in cells:
+        groups.setdefault(key(cell), []).append(cell)
+    return groups
 
 
 def digest(text: str) -> str:

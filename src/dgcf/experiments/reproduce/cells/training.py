@@ -15,9 +15,9 @@ from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.jobs import train_seeds
-from dgcf.experiments.reproduce.cells.base import Cell, CellLine, Line, Stage, digest
+from dgcf.experiments.reproduce.cells.base import Cell, CellLine, Line, Stage, digest, grouped
 from dgcf.experiments.reproduce.datasets import Source
-from dgcf.experiments.reproduce.measures import METRICS, Curve, Examiner, Outcome
+from dgcf.experiments.reproduce.measures import METRICS, Curve, Examiner, training_record
 from dgcf.experiments.reproduce.schema import errors_name_file
 from dgcf.train import Recipe, SeedJob, resolve
 from dgcf.train.presets import PRESETS
@@ -76,19 +76,17 @@ class TrainingCell(Cell):
     def execute(cls, cells: Sequence[TrainingCell], executor: Executor) -> Iterator[tuple[Cell, Line]]:
         first, dataset = cells[0], executor.dataset(cells[0])
         recipe = first.known_recipe
-        by_seed: dict[int, list[TrainingCell]] = {}
-        for cell in cells:
-            by_seed.setdefault(cell.seed or 0, []).append(cell)
+        by_seed = grouped(cells, lambda cell: cell.seed or 0)
         examiner = first.examiner(dataset)
         curves = {seed: Curve() for seed in by_seed}
         jobs = [SeedJob(seed, curve) for seed, curve in curves.items()]
         validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
         for job, trained in train_seeds(dataset, recipe, jobs, device=executor.device, validate=validate):
-            outcome = Outcome(job.seed, trained, curves[job.seed], len(jobs))
-            result = outcome.to_dict()
+            curve = curves[job.seed]
+            result = training_record(trained, curve, side_by_side=len(jobs))
             if examiner is not None:
                 fingerprint = by_seed[job.seed][0].fingerprint
-                tests, user_values = examiner.examine(outcome, executor.measures.get(fingerprint, ()))
+                tests, user_values = examiner.examine(trained, curve, executor.measures.get(fingerprint, ()))
                 executor.store.keep_users(fingerprint, user_values)
                 result |= tests
             for cell in by_seed[job.seed]:  # several if one training has several names
@@ -114,7 +112,7 @@ class Trained(TrainingCell):
         return range(grid.seeds or source.seeds) if seeded else [0]
 
     def examiner(self, dataset: Dataset) -> Examiner | None:
-        return Examiner.of(dataset)
+        return Examiner(dataset)
 
     def reuse(self, index: Index) -> tuple[str, Line] | None:
         line = index.same_training(self)

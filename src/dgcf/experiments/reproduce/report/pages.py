@@ -17,11 +17,11 @@ from typing import Any
 from dgcf.config import read_toml
 from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.plots import refuse_without_matplotlib
-from dgcf.experiments.report import latex_table, latex_text, markdown_table, markdown_text
+from dgcf.experiments.report import Table, latex_table, latex_text, markdown_table, markdown_text
+from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.report import extra_tables, figures, tables
-from dgcf.experiments.reproduce.report.readme import SHOWN, readme_block
-from dgcf.experiments.reproduce.report.view import Section, View, counted, hardware_note
+from dgcf.experiments.reproduce.report.view import MISSING, Section, View, counted, hardware_note
 from dgcf.experiments.reproduce.results import Store
 from dgcf.files import atomic_file
 
@@ -36,6 +36,11 @@ SECTIONS = {section.__name__.replace("_", "-"): section for section in _SECTIONS
 """The functions of the experiments that have a section of their own, by experiment."""
 LISTED = 6
 """The number of groups of missing cells that a page names; it counts the rest."""
+README_EXPERIMENTS = ("table1", "best")
+"""The experiments that the README shows."""
+SHORT = {"ml-100k": "ML-100K (928)", "ml-100k-779": "ML-100K (779)", "ml-1m": "ML1M", "amazon": "Amazon"}
+UNTUNED = "°"
+"""Marks results with the paper's settings."""
 
 
 def views(recipes: Recipes, store: Store, name: str) -> list[View]:
@@ -163,10 +168,61 @@ def fill(page: str, blocks: Mapping[str, str], where: str) -> str:
 
 def recorded_note(shown: Sequence[View]) -> str:
     """Return how many cells are recorded; nothing if all are."""
-    cells, missing = sum(len(view.experiment.cells) for view in shown), sum(len(view.missing) for view in shown)
+    cells, missing = _counts(shown)
     if not missing:
         return ""
     return f"{cells - missing:,} of {cells:,} cells are recorded so far; each part below says what it lacks.\n"
+
+
+def _counts(shown: Sequence[View]) -> tuple[int, int]:
+    """Return the number of cells, and of those that are missing."""
+    return sum(len(view.experiment.cells) for view in shown), sum(len(view.missing) for view in shown)
+
+
+# -- the table of the README ------------------------------------------------------------------------------------------
+
+
+def readme_block(shown: Sequence[View]) -> str:
+    """Return Table 1 in short, the paper's numbers beside ours, `best` below it, and how many cells are recorded."""
+    by_name = {view.experiment.name: view for view in shown}
+    first, best = (by_name[name] for name in README_EXPERIMENTS)
+    datasets = first.names("data")
+    rows = [(model, *(_beside_paper(first, data, model) for data in datasets)) for model in first.names("model")]
+    rows.append(("best", *(_means(best, data, "dgcf", "best") for data in datasets)))
+    header = ("model", *(SHORT.get(data, data.capitalize()) for data in datasets))
+    table = markdown_table(Table.of(header, rows, 1))
+    cells, missing = _counts(shown)
+    stand_ins = f"; {UNTUNED} the paper's own, where those are all that is trained" if UNTUNED in table else ""
+    recorded = f"{cells - missing:,} of {cells:,} cells" if missing else f"All {cells:,} cells"
+    note = (
+        "Recall@20 / NDCG@20 on test, train items masked, means over the seeds; in brackets the paper's. Settings "
+        f"tuned on validation{stand_ins}, as many candidates for each model; best: DGCF, with many more of them. "
+        f"{recorded} are recorded; [docs/reproduction.md](docs/reproduction.md) has all tables and figures, and "
+        "`dgcf reproduce ID` makes them."
+    )
+    return f"{table}\n\n{note}\n"
+
+
+def _beside_paper(view: View, data: str, model: str) -> str:
+    """Return the means with tuned settings, or the paper's settings where only those are trained."""
+    printed = view.paper["table1"].get(view.source(data).family, {}).get(model)
+    paper = MISSING if printed is None else " / ".join(map(_short, printed))
+    for settings, mark in (("tuned", ""), ("paper", UNTUNED)):
+        ours = _means(view, data, model, settings)
+        if ours != MISSING:
+            return f"{ours}{mark} ({paper})"
+    return f"{MISSING} ({paper})"
+
+
+def _means(view: View, data: str, model: str, settings: str) -> str:
+    values = [view.mean(metric, data=data, model=model, settings=settings) for metric in METRICS]
+    means = [_short(value.mean) for value in values if value is not None]
+    return " / ".join(means) if len(means) == len(values) else MISSING
+
+
+def _short(value: float) -> str:
+    """Return ``.3540``; no value here reaches 1."""
+    return f"{value:.4f}".removeprefix("0")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -192,21 +248,16 @@ def write(recipes: Recipes, store: Store, name: str, project: Path) -> Rendered:
     shown = views(recipes, store, name)
     pages = [Page(view) for view in shown]
     contents = {project / FOLDER / file: content for page in pages for file, content in page.files().items()}
-    blocks = report_blocks(pages)
+    blocks = {page.name: page.block(f"{Path(FOLDER).name}/") for page in pages}
     if name == "all":
         blocks["recorded"] = recorded_note(shown)
     contents |= _filled(project / REPORT, blocks)
-    if name == "all" and {*SHOWN} <= {page.name for page in pages}:
+    if name == "all" and {*README_EXPERIMENTS} <= {page.name for page in pages}:
         contents |= _filled(project / "README.md", {"results": readme_block(shown)})
     for path, content in contents.items():
         with atomic_file(path) as beside:
             beside.write_bytes(content)
     return Rendered(name, list(contents), {view.experiment.name: view.missing for view in shown if view.missing})
-
-
-def report_blocks(pages: Sequence[Page]) -> dict[str, str]:
-    """Return the generated parts of the report, by experiment."""
-    return {page.name: page.block(f"{Path(FOLDER).name}/") for page in pages}
 
 
 def _filled(path: Path, blocks: Mapping[str, str]) -> dict[Path, bytes]:

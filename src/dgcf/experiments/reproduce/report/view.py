@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dgcf.experiments.measure import MeanStd
 from dgcf.experiments.report import Table, TableCell, signed
 from dgcf.experiments.reproduce.cells import Cell, Line, Trained
+from dgcf.experiments.reproduce.cells.base import grouped
 from dgcf.experiments.reproduce.datasets import Source
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.recipe import Experiment
@@ -60,11 +61,8 @@ class View:
     @property
     def missing_groups(self) -> dict[str, int]:
         """The number of missing cells, by a name for those that differ only by their seed or, for trials, settings."""
-        groups: dict[str, list[str]] = {}
-        for cell, line in self._lines:
-            if line is None:
-                groups.setdefault(cell.key_without_seed, []).append(cell.key)
-        return {name if len(keys) > 1 else keys[0]: len(keys) for name, keys in groups.items()}
+        groups = grouped([cell for cell, line in self._lines if line is None], lambda cell: cell.key_without_seed)
+        return {name if len(cells) > 1 else cells[0].key: len(cells) for name, cells in groups.items()}
 
     @property
     def recorded(self) -> list[Line]:

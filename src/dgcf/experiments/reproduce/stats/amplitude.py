@@ -50,10 +50,8 @@ def swap_test(first: Floats, second: Floats) -> float:
         random = np.stack([bits(0, "swaps", n, position=b) for b in range(2**EXACT_SEEDS)]) >> np.uint64(63)
         swaps = np.concatenate([np.zeros((1, n), dtype=bool), random.astype(bool)])
     observed = abs(amplitude(first) - amplitude(second))
-    swapped = [_difference(first, second, swap) for swap in swaps]
+    swapped = [
+        abs(amplitude(np.where(swap, second, first)) - amplitude(np.where(swap, first, second)))
+        for swap in swaps[:, :, None]
+    ]
     return float(np.mean(np.array(swapped) >= observed - 1e-12))
-
-
-def _difference(first: Floats, second: Floats, swap: NDArray[np.bool_]) -> float:
-    chosen = swap[:, None]
-    return abs(amplitude(np.where(chosen, second, first)) - amplitude(np.where(chosen, first, second)))
