@@ -163,16 +163,13 @@ class SolvedEmbeddings(SolvedModel):
 
     users: Tensor
     items: Tensor
+    user_rule: UserRule | None = None
+    """How the ranking represents users; None if new users cannot be folded in and scores not be explained."""
 
     def __init__(self, n_users: int, n_items: int, config: ModelConfig, dim: int) -> None:
         super().__init__(n_users, n_items, config)
         self.register_buffer("users", torch.zeros(n_users, dim))
         self.register_buffer("items", torch.zeros(n_items, dim))
-
-    @property
-    def user_rule(self) -> UserRule | None:
-        """How the ranking represents users; None if new users cannot be folded in and scores not be explained."""
-        return None
 
     def ranking(self, pairs: Pairs) -> Embeddings[Tensor]:
         return Embeddings(self.users, self.items, self.user_rule)

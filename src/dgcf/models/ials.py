@@ -52,10 +52,7 @@ class IALS(SolvedEmbeddings):
 
     def __init__(self, n_users: int, n_items: int, config: IALSConfig) -> None:
         super().__init__(n_users, n_items, config, config.factors)
-
-    @property
-    def user_rule(self) -> LeastSquares:
-        return LeastSquares(self.config.alpha, self.config.regularization)
+        self.user_rule = LeastSquares(config.alpha, config.regularization)
 
     def solve(self, pairs: Pairs, seed: int) -> None:
         try:

@@ -24,13 +24,10 @@ class Popularity(SolvedEmbeddings):
     """
 
     seeded = False
+    user_rule = ConstantRow()
 
     def __init__(self, n_users: int, n_items: int, config: PopularityConfig) -> None:
         super().__init__(n_users, n_items, config, dim=1)
-
-    @property
-    def user_rule(self) -> ConstantRow:
-        return ConstantRow()
 
     def solve(self, pairs: Pairs, seed: int) -> None:
         self.users.fill_(1.0)

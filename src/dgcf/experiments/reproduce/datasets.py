@@ -14,20 +14,9 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.experiments.reproduce.schema import COUNT, COUNT_OR_NONE, WORD, WORDS, check_entries
 
-ENTRIES = {
-    "title": WORD,
-    "known": WORD,
-    "family": WORD,
-    "seeds": COUNT,
-    "fingerprints": WORDS,
-    "splits": COUNT_OR_NONE,
-    "validation_of": WORD,
-    "order_of": WORD,
-    "order": WORD,
-    "settings_of": WORD,
-}
-"""The entries of a dataset; the first five are required."""
-REQUIRED = tuple(ENTRIES)[:5]
+REQUIRED = {"title": WORD, "known": WORD, "family": WORD, "seeds": COUNT, "fingerprints": WORDS}
+OPTIONAL = {"splits": COUNT_OR_NONE, "validation_of": WORD, "order_of": WORD, "order": WORD, "settings_of": WORD}
+"""The entries of a dataset."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +78,7 @@ def read_sources(recipes: Path) -> dict[str, Source]:
         if not isinstance(entries, dict):
             raise ConfigError(f"{path} has {name} = {entries!r} outside any dataset; write it below a [name].")
         where = f"dataset {name} of {path}"
-        check_entries(entries, ENTRIES, where)
+        check_entries(entries, REQUIRED | OPTIONAL, where)
         if missing := [entry for entry in REQUIRED if entry not in entries]:
             raise ConfigError(f"{where} has no {missing[0]}; give it {', '.join(REQUIRED)}.")
         source = sources[name] = Source(name, **{**entries, "fingerprints": tuple(entries["fingerprints"])})

@@ -91,14 +91,10 @@ def estimate(cells: Sequence[Cell], recorded: Iterable[Mapping[str, Any]], machi
         for line in recorded
         if line["kind"] in first.timed_with
         and line["data"]["name"] == first.source.name
-        and _same_device(line["hardware"], machine)
+        # CPUs differ less from each other than from GPUs.
+        and all(line["hardware"].get(part) == machine.get(part) for part in ("device", "gpu"))
     ]
     same_model = [line for line in same_data if line["model"] == model]
     nearest = [line for line in same_model if line["settings"] == settings] or same_model or same_data
     trainings = len({cell.fingerprint for cell in cells})  # one training may have two names
     return trainings * max(line["seconds"] for line in nearest) if nearest else None
-
-
-def _same_device(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether both have the same GPU or none; CPUs differ less from each other than from GPUs."""
-    return (one["device"], one.get("gpu")) == (other["device"], other.get("gpu"))

@@ -136,13 +136,9 @@ def gate_histogram(finished: Finished) -> dict[str, Any]:
 def _histogram(closed: NDArray[np.float64], degrees: NDArray[np.int64]) -> dict[str, Any]:
     seen = degrees > 0
     x, y = np.log(degrees[seen]), closed[seen]
-    edges = [np.linspace(axis.min(), axis.max() or 1.0, BINS + 1) for axis in (x, y)]
-    counts, *_ = np.histogram2d(x, y, bins=BINS, range=[[e[0], e[-1]] for e in edges])
-    return {
-        "log_degree": [float(edges[0][0]), float(edges[0][-1])],
-        "inverse_alpha": [float(edges[1][0]), float(edges[1][-1])],
-        "counts": counts.astype(int).tolist(),
-    }
+    ranges = [[float(axis.min()), float(axis.max() or 1.0)] for axis in (x, y)]
+    counts, *_ = np.histogram2d(x, y, bins=BINS, range=ranges)
+    return {"log_degree": ranges[0], "inverse_alpha": ranges[1], "counts": counts.astype(int).tolist()}
 
 
 def pattern(finished: Finished) -> dict[str, Any]:

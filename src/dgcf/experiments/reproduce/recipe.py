@@ -131,7 +131,6 @@ class Recipes:
         return cls(folder, sources, {name: reader.experiment(name, files / f"{name}.toml") for name in names})
 
     def experiment(self, name: str) -> Experiment:
-        """Return the experiment ``name``."""
         if name not in self.experiments:
             known = [*self.experiments, "all"]
             hint = did_you_mean(name, known) or f"; there are {', '.join(known)}."

@@ -187,7 +187,7 @@ class _CellQueue:
         began = time.monotonic()
         try:
             for cell, result in job[0].execute(job, self.executor):
-                self._finish(cell, result)
+                self._record(cell, self.executor.line(cell, result))
             self._give_up(job, "what it compares is not trained, or the values of its users are not here")
         except TRAINING_FAILED as problem:
             reason = str(problem).splitlines()[0]
@@ -229,7 +229,11 @@ class _CellQueue:
         if not claimed:
             return []
         self._read_results()
-        cells = [cell for cell in self._unrecorded(claimed) if not self._reuse(cell)]
+        for cell in self._unrecorded(claimed):
+            if reused := cell.reuse(self.index):
+                origin, line = reused
+                self._record(cell, line, origin)
+        cells = self._unrecorded(claimed)
         if cells and self._late(cells):
             self._give_up(cells, "there was no time left")
             return []
@@ -243,24 +247,12 @@ class _CellQueue:
                 del self.left[name]
                 self.progress.job_ended()
 
-    def _reuse(self, cell: Cell) -> bool:
-        """Record a cell with the result of the same training under another name, if there is one."""
-        reused = cell.reuse(self.index)
-        if reused is not None:
-            experiment, line = reused
-            self._record(cell, line)
-            self.taken_over.add(_name(cell))
-            self.progress.job_ended(describe(line, experiment))
-        return reused is not None
-
     def _late(self, cells: Sequence[Cell] = ()) -> bool:
         """Return whether cells that start now would probably end after the limit, with a margin of a tenth."""
         if self.limit is None:
             return False
-        expected = 0.0
-        if cells:
-            seconds = estimate(cells, self.index.lines(), hardware(self.device))
-            expected = self.longest if seconds is None else seconds
+        seconds = estimate(cells, self.index.lines(), hardware(self.device)) if cells else 0.0
+        expected = self.longest if seconds is None else seconds
         return time.monotonic() - self.began + 1.1 * expected > self.limit
 
     # -- records ----------------------------------------------------------------------------------------------------
@@ -272,23 +264,20 @@ class _CellQueue:
         """Record the cells that failed for good, so that they are not retried."""
         for cell in cells:
             if result := cell.failure(reason, seconds / len(cells)):
-                self._finish(cell, result)
+                self._record(cell, self.executor.line(cell, result))
 
     def _give_up(self, cells: Iterable[Cell], reason: str) -> None:
         for cell in self._unrecorded(cells):
             del self.left[_name(cell)]
             self.given_up[_name(cell)] = reason
 
-    def _finish(self, cell: Cell, result: Line) -> None:
-        line = self.executor.line(cell, result)
-        self._record(cell, line)
-        self.done.add(_name(cell))
-        self.progress.job_ended(describe(line))
-
-    def _record(self, cell: Cell, line: Line) -> None:
+    def _record(self, cell: Cell, line: Line, origin: str = "") -> None:
+        """Record a cell; ``origin`` is the experiment that its line was taken from."""
         self.store.append(cell.experiment, line)
         self.index.add(line)
         del self.left[_name(cell)]
+        (self.taken_over if origin else self.done).add(_name(cell))
+        self.progress.job_ended(describe(line, origin))
 
     def _note_once(self, text: str) -> None:
         if text not in self.noted:

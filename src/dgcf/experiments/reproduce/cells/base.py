@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dgcf.experiments.reproduce.results import Index
 
 Line = dict[str, Any]
-C = TypeVar("C", bound="Cell")
+T = TypeVar("T")
 K = TypeVar("K")
 # Part of the fingerprint of every cell: a change of it invalidates all recorded results.
 PROTOCOL = "best validated epoch; all items ranked; users with train and test items; masks train and train+validation"
@@ -131,6 +131,12 @@ class Cell(ABC):
         return {"model": self.recipe.name, "varied": None, "settings": changed}
 
     @property
+    def known_recipe(self) -> Recipe:
+        """The recipe of a cell that trains and is not blocked."""
+        assert self.recipe is not None
+        return self.recipe
+
+    @property
     def group(self) -> str:
         """The name of the cells that may be computed together."""
         return self.fingerprint
@@ -199,11 +205,11 @@ def _defaults(model: str) -> Mapping[str, Any]:
     return resolve(model, preset="plain").settings()
 
 
-def grouped(cells: Iterable[C], key: Callable[[C], K]) -> dict[K, list[C]]:
-    """Return the cells by ``key``, in the order in which each occurs first."""
-    groups: dict[K, list[C]] = {}
-    for cell in cells:
-        groups.setdefault(key(cell), []).append(cell)
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items by ``key``, in the order in which each occurs first."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 

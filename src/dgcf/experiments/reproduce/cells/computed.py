@@ -24,7 +24,7 @@ from dgcf.experiments.reproduce.measures import METRICS, Curve
 from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.theory.oscillation import PAPER_CLAIMS, WalkReport, oscillation
 from dgcf.models import GraphModel
-from dgcf.train import TrainConfig, build, pick_device
+from dgcf.train import build, pick_device
 from dgcf.train.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -118,13 +118,10 @@ class Epochs(DatasetCell):
     has_recipe = True
 
     def compute(self, dataset: Dataset, device: str) -> dict[str, Any]:
-        recipe = self.recipe
-        assert recipe is not None
-        place = pick_device(device)
+        recipe, place, curve = self.known_recipe, pick_device(device), Curve()
         model, propagation = build(dataset, recipe, device=place)
         assert isinstance(model, GraphModel)
-        curve = Curve()
-        config = TrainConfig(**{**vars(recipe.train), "epochs": TIMED_EPOCHS})
+        config = replace(recipe.train, epochs=TIMED_EPOCHS)
         Trainer(model, propagation, dataset.train, config, device=place, observer=curve).fit()
         timed = curve.seconds[1:]
         return {"seconds_per_epoch": statistics.median(timed), "epochs_timed": len(timed)}
@@ -208,7 +205,7 @@ def paired(first: NDArray[np.float64], second: NDArray[np.float64]) -> dict[str,
     """Return second − first with every test of it; both are (seeds, users), the first of the reference."""
     difference = second.mean(0) - first.mean(0)
     low, high = bootstrap_intervals(difference[:, None], seed=0)[0]
-    several = min(len(first), len(second)) > 1
+    means = [side.mean(1).tolist() for side in (first, second)]
     return {
         "users": len(difference),
         "difference": float(difference.mean()),
@@ -216,7 +213,5 @@ def paired(first: NDArray[np.float64], second: NDArray[np.float64]) -> dict[str,
         "effect_size": effect_size(difference),
         "p_t": t_test(difference),
         "p_permutation": float(sign_flip_test(difference[:, None], seed=0)[0]),
-        "p_seeds": users_and_seeds_test(difference, first.mean(1).tolist(), second.mean(1).tolist())
-        if several
-        else None,
+        "p_seeds": users_and_seeds_test(difference, *means) if min(map(len, means)) > 1 else None,
     }

@@ -63,12 +63,6 @@ class TrainingCell(Cell):
         return digest(json.dumps([self.source.fingerprint(self.seed or 0), self.known_recipe.name, settings]))
 
     @property
-    def known_recipe(self) -> Recipe:
-        """The recipe of a cell that is not blocked."""
-        assert self.recipe is not None
-        return self.recipe
-
-    @property
     def timed_with(self) -> tuple[str, ...]:
         return (Trial.kind, Trained.kind)
 

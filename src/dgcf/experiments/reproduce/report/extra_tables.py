@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dgcf.experiments.report import Row, Table, TableCell
 from dgcf.experiments.reproduce.cells import Cell, Line, Trained, Trial
+from dgcf.experiments.reproduce.cells.base import grouped
 from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.report.tables import PROTOCOL_NOTE
@@ -129,20 +130,17 @@ def general(view: View) -> Section:
         notes += hardware_note(view.recorded)
     for kind in dict.fromkeys(type(cell) for cell in view.experiment.cells if not isinstance(cell, Trial)):
         header = ("seeds", *METRICS) if kind.averaged else ("computed",)
-        rows = [(*name, *_values(kind, lines)) for name, lines in _by_name(view, kind).items()]
+        by_name = grouped(view.cells(kind), lambda cell_and_line: _row_name(cell_and_line[0]))
+        rows = [(*name, *_values(kind, [line for _, line in cells])) for name, cells in by_name.items()]
         caption = view.experiment.title if kind.averaged else f"{view.experiment.title}: {kind.kind}"
         tables.append((caption, Table.of((*ROW_NAMES, *header), rows, len(ROW_NAMES) + (not kind.averaged))))
     notes += [PROTOCOL_NOTE] if view.cells(Trained) else []
     return Section(tables, notes, hardware=not view.experiment.trials)
 
 
-def _by_name(view: View, kind: type[Cell]) -> dict[tuple[str, ...], list[Line | None]]:
-    """Return the lines of cells that differ only by their seed, by the words that name their row."""
-    rows: dict[tuple[str, ...], list[Line | None]] = {}
-    for cell, line in view.cells(kind):
-        name = (cell.source.name, cell.model or MISSING, cell.settings or MISSING, in_words(cell.varied) or MISSING)
-        rows.setdefault(name, []).append(line)
-    return rows
+def _row_name(cell: Cell) -> tuple[str, ...]:
+    """Return the words that name the row of cells that differ only by their seed."""
+    return (cell.source.name, cell.model or MISSING, cell.settings or MISSING, in_words(cell.varied) or MISSING)
 
 
 def _values(kind: type[Cell], lines: list[Line | None]) -> Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import pairwise, product
 from typing import Any
 
@@ -139,23 +138,19 @@ def oscillation_diff(view: View) -> Section:
         PROTOCOL_NOTE,
     ]
     table = Table.of(header, rows, 1)
-    draw = partial(_draw_differences, depths=view.names("layers"), own=own, recalls=recalls)
+
+    def draw(figure: Any) -> None:
+        axes, depths = figure.subplots(), view.names("layers")
+        axes.axhline(0.0, color="black", linewidth=0.8)
+        for model, values in recalls.items():
+            if values is not None:
+                places = [depths.index(deeper) for deeper in own[model][1:]]
+                axes.plot(places, differences(values), marker="o", markersize=3, label=model)
+        axes.set_xticks(range(1, len(depths)), [f"{a}→{b}" for a, b in pairwise(depths)])
+        axes.set(xlabel="layers", ylabel=f"difference of mean {RECALL}")
+        axes.legend(fontsize="small")
+
     return Section([("Amplitude of the oscillation", table)], notes, draw)
-
-
-def _draw_differences(
-    figure: Any, depths: list[int], own: Mapping[str, list[int]], recalls: Mapping[str, NDArray[np.float64] | None]
-) -> None:
-    """Draw the differences of each model; ``depths`` are those of all models, ``own`` those of each."""
-    axes = figure.subplots()
-    axes.axhline(0.0, color="black", linewidth=0.8)
-    for model, values in recalls.items():
-        if values is not None:
-            places = [depths.index(deeper) for deeper in own[model][1:]]
-            axes.plot(places, differences(values), marker="o", markersize=3, label=model)
-    axes.set_xticks(range(1, len(depths)), [f"{a}→{b}" for a, b in pairwise(depths)])
-    axes.set(xlabel="layers", ylabel=f"difference of mean {RECALL}")
-    axes.legend(fontsize="small")
 
 
 def _amplitude(recalls: NDArray[np.float64] | None) -> tuple[str, str, str]:
@@ -167,8 +162,8 @@ def _amplitude(recalls: NDArray[np.float64] | None) -> tuple[str, str, str]:
 
 def depth(view: View) -> Section:
     """Bars of recall and NDCG, lines of smoothness, by depth."""
-    rows = []
-    for model, layers in product(view.names("model"), view.names("layers")):
+    depths, models, rows = view.names("layers"), view.names("model"), []
+    for model, layers in product(models, depths):
         which = {"model": model, "layers": layers}
         means = [_smoothness(view, side, **which) for side in ("users", "items")]
         smoothness = [number(None if value is None else value.mean, ",.1f") for value in means]
@@ -176,27 +171,26 @@ def depth(view: View) -> Section:
     header = ("model", "layers", "seeds", *METRICS, "smoothness, users", "smoothness, items")
     notes = ["Smoothness as LightGCN's paper defines it, of the final embeddings.", PROTOCOL_NOTE]
     tables = [("Deep stacks", Table.of(header, rows, 2))]
-    return Section(tables, notes, partial(_draw_depth, view=view), (11.0, 4.0))
+
+    def draw(figure: Any) -> None:
+        for axes, metric in zip(figure.subplots(1, 2), METRICS, strict=True):
+            right = axes.twinx()
+            for place, model in enumerate(models):
+                at = np.arange(len(depths)) + 0.2 * (place - (len(models) - 1) / 2)
+                means = [view.mean(metric, model=model, layers=layers) for layers in depths]
+                axes.bar(at, [0.0 if value is None else value.mean for value in means], 0.18, alpha=0.6, label=model)
+                smooth = [_smoothness(view, "users", model=model, layers=layers) for layers in depths]
+                right.plot(at, [np.nan if value is None else value.mean for value in smooth], marker="o", markersize=3)
+            axes.set_xticks(range(len(depths)), [str(layers) for layers in depths])
+            axes.set(xlabel="layers", ylabel=metric)
+            right.set_ylabel("smoothness of users (lower is smoother)")
+        _legend(figure)
+
+    return Section(tables, notes, draw, (11.0, 4.0))
 
 
 def _smoothness(view: View, side: str, **which: Any) -> MeanStd | None:
     return mean_std([line["measures"]["smoothness"][side] for line in view.lines(**which)])
-
-
-def _draw_depth(figure: Any, view: View) -> None:
-    depths, models = view.names("layers"), view.names("model")
-    for axes, metric in zip(figure.subplots(1, 2), METRICS, strict=True):
-        right = axes.twinx()
-        for place, model in enumerate(models):
-            at = np.arange(len(depths)) + 0.2 * (place - (len(models) - 1) / 2)
-            means = [view.mean(metric, model=model, layers=layers) for layers in depths]
-            axes.bar(at, [0.0 if value is None else value.mean for value in means], 0.18, alpha=0.6, label=model)
-            smooth = [_smoothness(view, "users", model=model, layers=layers) for layers in depths]
-            right.plot(at, [np.nan if value is None else value.mean for value in smooth], marker="o", markersize=3)
-        axes.set_xticks(range(len(depths)), [str(layers) for layers in depths])
-        axes.set(xlabel="layers", ylabel=metric)
-        right.set_ylabel("smoothness of users (lower is smoother)")
-    _legend(figure)
 
 
 # -- gates and users --------------------------------------------------------------------------------------------------
@@ -210,7 +204,9 @@ def correlation(view: View) -> Section:
         lines = view.lines()
         for axes, side in zip(figure.subplots(1, 2), sides, strict=True):
             if lines:
-                _histogram(axes, lines[0]["measures"]["gate-histogram"][side])
+                counts = np.array(lines[0]["measures"]["gate-histogram"][side]["counts"], dtype=float).T
+                shades = np.where(counts > 0, np.log1p(counts), np.nan)
+                axes.imshow(shades, origin="lower", extent=(0, 1, 0, 1), aspect="auto")
                 rho = lines[0]["measures"]["gates"][side]
                 axes.set_title(f"{side}: ρ = {rho:.3f} (paper {view.paper['correlation'][side]})")
             axes.set(xlabel="log degree, scaled", ylabel="1/α, scaled")
@@ -223,11 +219,6 @@ def correlation(view: View) -> Section:
     table = Table.of(("side", "seeds", "ρ", "paper", "difference"), rows, 1)
     notes = ["ρ: Pearson's, of 1/α in the last layer and log degree, nodes with a training pair."]
     return Section([("Gates and degrees", table)], notes, draw)
-
-
-def _histogram(axes: Any, histogram: Mapping[str, Any]) -> None:
-    counts = np.array(histogram["counts"], dtype=float).T
-    axes.imshow(np.where(counts > 0, np.log1p(counts), np.nan), origin="lower", extent=(0, 1, 0, 1), aspect="auto")
 
 
 def pattern(view: View) -> Section:
@@ -295,7 +286,17 @@ def theory(view: View) -> Section:
         "shrinks the distance to the limit in the long run.",
         *_unsettled(view),
     ]
-    return Section(tables, notes, partial(_draw_walks, view=view), (13.0, 3.6))
+
+    def draw(figure: Any) -> None:
+        cells = view.cells(Walks)
+        for axes, (cell, line) in zip(figure.subplots(1, len(cells), squeeze=False)[0], cells, strict=True):
+            for name, walk in _walks(line).items():
+                axes.semilogy(np.maximum(walk["gaps"], 1e-16), label=name)
+            axes.set(title=cell.source.name, xlabel="step")
+        figure.axes[0].set_ylabel("gap of successive steps")
+        figure.axes[0].legend(fontsize="small")
+
+    return Section(tables, notes, draw, (13.0, 3.6))
 
 
 def _walks(line: Line | None) -> dict[str, dict[str, Any]]:
@@ -313,16 +314,6 @@ def _walk(name: str, walk: Mapping[str, Any]) -> Row:
         number(walk["decay_per_step"], ".4f"),
         number(walk["flip_per_step"], ".4f"),
     )
-
-
-def _draw_walks(figure: Any, view: View) -> None:
-    cells = view.cells(Walks)
-    for axes, (cell, line) in zip(figure.subplots(1, len(cells), squeeze=False)[0], cells, strict=True):
-        for name, walk in _walks(line).items():
-            axes.semilogy(np.maximum(walk["gaps"], 1e-16), label=name)
-        axes.set(title=cell.source.name, xlabel="step")
-    figure.axes[0].set_ylabel("gap of successive steps")
-    figure.axes[0].legend(fontsize="small")
 
 
 def _unsettled(view: View) -> list[str]:

@@ -62,11 +62,11 @@ class Page:
 
     @cached_property
     def section(self) -> Section:
-        """Its own section, or the general one."""
+        """Its own section, or the general one, with notes on the hardware and on missing cells."""
         with self._format_errors():
             section = SECTIONS.get(self.name, extra_tables.general)(self.view)
             hardware = hardware_note(self.view.recorded) if section.hardware else []
-            return replace(section, notes=[*section.notes, *hardware])
+            return replace(section, notes=[*section.notes, *hardware, *missing_notes(self.view)])
 
     @contextmanager
     def _format_errors(self) -> Iterator[None]:
@@ -82,10 +82,6 @@ class Page:
     @property
     def pictured(self) -> bool:
         return self.section.draw is not None and bool(self.view.recorded)
-
-    @property
-    def notes(self) -> list[str]:
-        return [*self.section.notes, *missing_notes(self.view)]
 
     def files(self) -> dict[str, bytes]:
         """Return ``ID.md`` and ``ID.tex``, and ``ID.png`` and ``ID.svg`` if there is something to draw."""
@@ -104,7 +100,7 @@ class Page:
             parts.append(f"![{title}]({folder}{self.name}.png)")
         for caption, table in self.section.tables:
             parts += [f"**{markdown_text(caption)}**", markdown_table(table)]
-        parts.append("\n".join(f"- {markdown_text(note)}" for note in self.notes))
+        parts.append("\n".join(f"- {markdown_text(note)}" for note in self.section.notes))
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def latex(self) -> str:
@@ -114,7 +110,7 @@ class Page:
             caption = rf"\caption{{{latex_text(caption)}}}"
             parts += [r"\begin{table}", r"\centering", r"\small", latex_table(table), caption]
             parts += [rf"\label{{tab:{self.name}-{place}}}", r"\end{table}"]
-        parts += [f"% {note}" for note in self.notes]
+        parts += [f"% {note}" for note in self.section.notes]
         return "\n".join(parts) + "\n"
 
 
@@ -154,15 +150,13 @@ def fill(page: str, blocks: Mapping[str, str], where: str) -> str:
 
     A block without marks on the page is left out.
     """
-    opened = re.findall(r"<!-- generated: (\S+) -->", page)
-    for name in opened:
-        if page.count(f"<!-- generated: {name} -->") != 1 or page.count(f"<!-- end: {name} -->") != 1:
+    for name in re.findall(r"<!-- generated: (\S+) -->", page):
+        start, end = f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+        if page.count(start) != 1 or page.count(end) != 1:
             raise DataError(f"{where} does not open and end {name} with one mark each; write both marks once.")
         if name in blocks:
-            head, _, rest = page.partition(f"<!-- generated: {name} -->")
-            tail = rest.partition(f"<!-- end: {name} -->")[2]
-            inside = f"<!-- generated: {name} -->\n{blocks[name].strip()}\n<!-- end: {name} -->"
-            page = head + inside + tail
+            head, _, rest = page.partition(start)
+            page = f"{head}{start}\n{blocks[name].strip()}\n{end}{rest.partition(end)[2]}"
     return page
 
 

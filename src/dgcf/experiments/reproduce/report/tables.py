@@ -52,7 +52,10 @@ def table1(view: View) -> Section:
     for data, settings in product(view.names("data"), view.names("settings")):
         models = [model for model in view.names("model") if view.cells(data=data, model=model, settings=settings)]
         if models:
-            tables.append((_settings_title(view, data, settings), _accuracy(view, data, settings, models)))
+            cell, _ = view.cells(data=data, settings=settings)[0]
+            over = f", but {in_words(cell.varied)}" if cell.varied else ""
+            title = f"{cell.source.title}: {SETTINGS.get(settings, settings)}{over}"
+            tables.append((title, _accuracy(view, data, settings, models)))
     notes = (
         PROTOCOL_NOTE,
         f"p: {REFERENCE} against the model, Holm's correction over the table; by a paired sign-flip permutation test "
@@ -63,13 +66,6 @@ def table1(view: View) -> Section:
         _below_the_paper(view),
     )
     return Section(tables, notes)
-
-
-def _settings_title(view: View, data: str, settings: str) -> str:
-    """Return the dataset, the origin of the settings, and what the recipe sets over them."""
-    cell, _ = view.cells(data=data, settings=settings)[0]
-    over = f", but {in_words(cell.varied)}" if cell.varied else ""
-    return f"{cell.source.title}: {SETTINGS.get(settings, settings)}{over}"
 
 
 def _below_the_paper(view: View) -> str:
@@ -207,25 +203,19 @@ def table4(view: View) -> Section:
     paper, rows = view.paper["table4"], []
     for place, epsilon in enumerate(paper["epsilon"]):
         edges, timed = view.computed(Edges, epsilon=epsilon), view.computed(Epochs, epsilon=epsilon)
+        names = ("direct_edges", "cross_edges")
+        direct, cross = (MISSING if edges is None else f"{edges[name]:,}" for name in names)
         ratio = MISSING if edges is None else "∞" if edges["ratio"] is None else f"{edges['ratio']:.1f}"
-        rows.append(
-            (
-                *(f"{epsilon:g}", _edges(edges, "direct_edges"), f"{paper['direct_edges']:,}"),
-                *(_edges(edges, "cross_edges"), f"{paper['cross_edges'][place]:,}", ratio, paper["ratio"][place]),
-                number(None if timed is None else timed["seconds_per_epoch"], ".4f"),
-                number(paper["seconds"][place], ".1f"),
-            )
-        )
+        seconds = None if timed is None else timed["seconds_per_epoch"]
+        row = [f"{epsilon:g}", direct, f"{paper['direct_edges']:,}", cross, f"{paper['cross_edges'][place]:,}"]
+        row += [ratio, paper["ratio"][place], number(seconds), number(paper["seconds"][place], ".1f")]
+        rows.append(row)
     header = ("ε", "direct edges", "paper", "cross-hop edges", "paper", "ratio", "paper", "s/epoch", "paper")
     notes = [
         "Seconds an epoch with 4 layers; the paper's on a GeForce GTX 1080 Ti.",
         "The paper prints 445,225 cross-hop edges and the ratio 1.6 for ε = 0.001; 445,225 / 296,598 is 1.5.",
     ]
     return Section([("What ε does on ML1M", Table.of(header, rows, 1))], notes)
-
-
-def _edges(edges: Mapping[str, Any] | None, name: str) -> str:
-    return MISSING if edges is None else f"{edges[name]:,}"
 
 
 def time(view: View) -> Section:

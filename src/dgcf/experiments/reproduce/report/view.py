@@ -73,7 +73,11 @@ class View:
 
         ``which`` selects by ``data``, ``model``, ``settings`` and the settings that a grid varies.
         """
-        return [(cell, line) for cell, line in self._lines if isinstance(cell, kind) and _matches(cell, which)]
+        return [
+            (cell, line)
+            for cell, line in self._lines
+            if isinstance(cell, kind) and all(_attribute(cell, name) == value for name, value in which.items())
+        ]
 
     def source(self, data: str) -> Source:
         """Return the dataset ``data`` of the trained cells."""
@@ -120,10 +124,6 @@ class View:
 def _attribute(cell: Cell, name: str) -> Any:
     own = {"data": cell.source.name, "model": cell.model, "settings": cell.settings}
     return own[name] if name in own else cell.varied.get(name)
-
-
-def _matches(cell: Cell, which: Mapping[str, Any]) -> bool:
-    return all(_attribute(cell, name) == value for name, value in which.items())
 
 
 def mean_std(values: Sequence[float]) -> MeanStd | None:
