@@ -1,4 +1,4 @@
-"""``dgcf reproduce`` as a person uses it: train a cell, go on, draw, and be refused in one sentence."""
+"""``dgcf reproduce`` on the command line: cells are computed, resumed and rendered; errors are one sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLE3 = 'title = "Table 3"\n[[grid]]\nkind = "statistics"\ndata = ["small"]\n'
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project whose only experiment is Table 3, of a dataset that is workspace on the spot."""
+    """A project whose only experiment is Table 3, on the planted dataset."""
     workspace = make_workspace(tmp_path, table3=TABLE3)
     text = (tmp_path / "recipes" / "reproduce" / "data.toml").read_text()
     from dgcf.data import load
@@ -31,7 +31,7 @@ def invoke(project: Path, *words: str | Path) -> Result:
     return CliRunner().invoke(application(), ["reproduce", *map(str, words), "--project", str(project)])
 
 
-def test_cell_is_computed_once_and_then_rendered(project: Path) -> None:
+def test_cell_is_computed_once_and_rendered(project: Path) -> None:
     first = invoke(project, "table3", "--json")
     assert first.exit_code == 0, first.stderr
     assert json.loads(first.stdout) == {
@@ -46,9 +46,9 @@ def test_cell_is_computed_once_and_then_rendered(project: Path) -> None:
     assert len((project / "results" / "table3.jsonl").read_text().splitlines()) == 1
     (project / "docs").mkdir()
     (project / "docs" / "reproduction.md").write_text("Ours.\n<!-- generated: table3 -->\n<!-- end: table3 -->\n")
-    drawn = invoke(project, "table3", "--render", "--json")
-    assert drawn.exit_code == 0, drawn.stderr
-    written = [Path(path).name for path in json.loads(drawn.stdout)["written"]]
+    rendered = invoke(project, "table3", "--render", "--json")
+    assert rendered.exit_code == 0, rendered.stderr
+    written = [Path(path).name for path in json.loads(rendered.stdout)["written"]]
     assert written == ["table3.md", "table3.tex", "reproduction.md"]
     page = (project / "docs" / "reproduction.md").read_text()
     assert page.startswith("Ours.\n<!-- generated: table3 -->\n**The datasets**")
@@ -68,7 +68,7 @@ def test_reused_results_are_shown_and_counted(project: Path) -> None:
     assert known == [f"{name} small:bpr-mf:paper:epochs=1:dim=4:seed=0" for name in ("one", "two")]
 
 
-def test_missing_cells_are_named_with_exit_code_1(project: Path) -> None:
+def test_render_lists_missing_cells_and_exits_with_1(project: Path) -> None:
     done = invoke(project, "table3", "--render")
     assert done.exit_code == 1
     assert "table3.md" in done.stdout
@@ -106,7 +106,7 @@ def test_prepare_writes_only_the_selected_datasets(project: Path, tmp_path: Path
     ],
     ids=str,
 )
-def test_refusals(project: Path, words: tuple[str, ...], sentence: str) -> None:
+def test_wrong_arguments_are_refused_in_one_sentence(project: Path, words: tuple[str, ...], sentence: str) -> None:
     done = invoke(project, *words)
     assert done.exit_code == 2
     assert done.stdout == ""
@@ -121,7 +121,7 @@ def test_missing_recipes_suggest_the_project_option(tmp_path: Path) -> None:
     assert "run it in the project's folder, or name that with --project." in done.stderr
 
 
-def test_missing_dataset_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_dataset_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DGCF_DATA_HOME", str(tmp_path))
     monkeypatch.setattr("dgcf.data.catalog.fetch", _no_network)
     (tmp_path / "recipes").symlink_to(PROJECT / "recipes")

@@ -26,14 +26,14 @@ def test_comparison_pairs_users_and_depends_on_the_trainings(small: Workspace) -
         model: np.mean([line["test"]["train"]["ndcg@20"] for line in trained if line["label"] == model])
         for model in ("dgcf", "lightgcn")
     }
-    found = compared["computed"]["ndcg@20"]
-    assert found["difference"] == pytest.approx(means["lightgcn"] - means["dgcf"], abs=1e-6)
-    assert found["interval"][0] <= found["difference"] <= found["interval"][1]
-    assert found["users"] == trained[0]["n_users"]
+    ndcg = compared["computed"]["ndcg@20"]
+    assert ndcg["difference"] == pytest.approx(means["lightgcn"] - means["dgcf"], abs=1e-6)
+    assert ndcg["interval"][0] <= ndcg["difference"] <= ndcg["interval"][1]
+    assert ndcg["users"] == trained[0]["n_users"]
     assert compared["computed"]["seeds"] == [2, 2]
     small.write("fourth", text.replace("dim = 8", "dim = 4"))  # what it compares is another training now
     assert small.runner.run("fourth", only="comparison").known == []
-    assert 0 < found["p_permutation"] <= 1
+    assert 0 < ndcg["p_permutation"] <= 1
     assert paired(np.ones((2, 9)), np.ones((2, 9)))["p_permutation"] == 1
 
 
@@ -64,13 +64,13 @@ def test_comparison_without_user_values_stays_missing(small: Workspace) -> None:
 def test_recorded_edges_of_table_4() -> None:
     lines = Store(PROJECT / "results").lines("table4")
     edges = {line["varied"]["epsilon"]: line["computed"] for line in lines if line["kind"] == "edges"}
-    assert {epsilon: one["cross_edges"] for epsilon, one in edges.items()} == {
+    assert {epsilon: counts["cross_edges"] for epsilon, counts in edges.items()} == {
         0.1: 0,
         0.01: 1752,
         0.001: 445_255,
         0.0005: 2_614_123,
     }
-    assert {one["direct_edges"] for one in edges.values()} == {296_598}
+    assert {counts["direct_edges"] for counts in edges.values()} == {296_598}
 
 
 def test_four_statements_hold_in_recorded_walks() -> None:

@@ -77,52 +77,52 @@ def test_error_in_dataset_entry_is_reported(small: Workspace, change: tuple[str,
 @pytest.mark.data("lightgcn/gowalla")
 @pytest.mark.data("deoscirec/gowalla")
 def test_lightgcn_split_gets_a_validation_part() -> None:
-    found = load_dataset(Recipes.read(PROJECT / "recipes").sources["lightgcn-gowalla"], 0)
-    assert (len(found.train), len(found.validation), len(found.test)) == (718_459, 91_669, 217_242)
+    dataset = load_dataset(Recipes.read(PROJECT / "recipes").sources["lightgcn-gowalla"], 0)
+    assert (len(dataset.train), len(dataset.validation), len(dataset.test)) == (718_459, 91_669, 217_242)
 
 
 @pytest.mark.data("movielens/ml-100k")
 def test_ml_100k_779_has_one_split_per_seed() -> None:
     source = Recipes.read(PROJECT / "recipes").sources["ml-100k-779"]
-    found = [load_dataset(source, seed) for seed in range(5)]
-    assert {(one.n_users, one.n_items) for one in found} == {(779, 1169)}
-    assert len({one.fingerprint for one in found}) == 5
-    assert len({one.pairs_fingerprint for one in found}) == 1
+    datasets = [load_dataset(source, seed) for seed in range(5)]
+    assert {(dataset.n_users, dataset.n_items) for dataset in datasets} == {(779, 1169)}
+    assert len({dataset.fingerprint for dataset in datasets}) == 5
+    assert len({dataset.pairs_fingerprint for dataset in datasets}) == 1
     with pytest.raises(ConfigError, match="has 5 random splits"):
         source.variant(5)
 
 
 def test_carved_validation_part_comes_from_train_only() -> None:
     whole = load("planted")
-    here, there = resplit(whole, 3), resplit(whole, 4)
-    found = carve_validation(here, there)
-    assert found.test == here.test
-    assert found.train.union(found.validation) == here.train
-    assert set(found.validation.keys()) == set(here.train.keys()) & set(there.validation.keys())
-    assert 0 < len(found.validation) == len(here.train) - len(found.train)
+    split, other = resplit(whole, 3), resplit(whole, 4)
+    carved = carve_validation(split, other)
+    assert carved.test == split.test
+    assert carved.train.union(carved.validation) == split.train
+    assert set(carved.validation.keys()) == set(split.train.keys()) & set(other.validation.keys())
+    assert 0 < len(carved.validation) == len(split.train) - len(carved.train)
     with pytest.raises(DataError, match="differ in users or items"):
-        carve_validation(here, load("checkerboard"))
+        carve_validation(split, load("checkerboard"))
 
 
 def test_order_is_restored_from_a_dataset_with_the_same_pairs() -> None:
     whole = dataset_in_order(load("planted"))
-    here = resplit(whole, 3)
-    assert here.order is None
-    found = restore_order(here, whole)
-    assert found.fingerprint == here.fingerprint
-    assert found.train.union(found.validation, found.test).place is not None
-    known = whole.train.union(whole.validation, whole.test)
-    for part in (found.train, found.validation, found.test):
-        at = np.searchsorted(known.keys(), part.keys())
+    split = resplit(whole, 3)
+    assert split.order is None
+    ordered = restore_order(split, whole)
+    assert ordered.fingerprint == split.fingerprint
+    assert ordered.train.union(ordered.validation, ordered.test).place is not None
+    pairs = whole.train.union(whole.validation, whole.test)
+    for part in (ordered.train, ordered.validation, ordered.test):
+        at = np.searchsorted(pairs.keys(), part.keys())
         assert part.place is not None
-        assert known.place is not None
-        assert np.array_equal(part.place, known.place[at])
-    cut = carve_validation(found, resplit(whole, 4))
-    assert cut.train.union(cut.validation).count_later().tolist() == found.train.count_later().tolist()
+        assert pairs.place is not None
+        assert np.array_equal(part.place, pairs.place[at])
+    cut = carve_validation(ordered, resplit(whole, 4))
+    assert cut.train.union(cut.validation).count_later().tolist() == ordered.train.count_later().tolist()
     with pytest.raises(DataError, match="has no order of its pairs; name another dataset as order_of"):
-        restore_order(whole, here)
+        restore_order(whole, split)
     with pytest.raises(DataError, match="name another dataset as order_of"):
-        restore_order(here, load("checkerboard"))
+        restore_order(split, load("checkerboard"))
 
 
 @pytest.mark.data("lightgcn/gowalla")

@@ -82,16 +82,18 @@ def test_error_in_decided_settings_names_their_file(small: Workspace, decided: s
 
 
 def test_every_experiment_of_the_paper_has_a_recipe() -> None:
-    book = Recipes.read(PROJECT / "recipes")
-    assert tuple(book.experiments) == IDS
-    for experiment in book.experiments.values():
+    recipes = Recipes.read(PROJECT / "recipes")
+    assert tuple(recipes.experiments) == IDS
+    for experiment in recipes.experiments.values():
         keys = [cell.key for cell in experiment.cells]
         assert len(set(keys)) == len(keys)
-    seeds = {cell.source.name: set[int | None]() for one in book.experiments.values() for cell in one.cells}
-    for cell in book.experiment("table1").cells:
+    seeds = {
+        cell.source.name: set[int | None]() for experiment in recipes.experiments.values() for cell in experiment.cells
+    }
+    for cell in recipes.experiment("table1").cells:
         seeds[cell.source.name].add(cell.seed)
-    counted = {name: len(found - {None}) for name, found in seeds.items()}
+    counted = {name: len(numbers - {None}) for name, numbers in seeds.items()}
     assert counted | {"ml-100k": 5, "ml-100k-779": 5, "ml-1m": 5, "gowalla": 3, "amazon": 3} == counted
-    oscillation = book.experiment("oscillation-diff").cells
+    oscillation = recipes.experiment("oscillation-diff").cells
     assert {cell.seed for cell in oscillation} == set(range(10))
     assert {cell.varied["layers"] for cell in oscillation} == set(range(1, 13))

@@ -41,12 +41,12 @@ LAYERS = 2
 
 
 @pytest.fixture(scope="module")
-def book() -> Recipes:
+def recipes() -> Recipes:
     return Recipes.read(PROJECT / "recipes")
 
 
 def invented(cell: Cell) -> dict[str, Any]:
-    """A result of the right shape whose recall tells the cell: .3, more for DGCF, and a bit for each seed and layer."""
+    """Return a result whose recall depends on the cell: .3, more for DGCF, and a bit for each seed and layer."""
     line: dict[str, Any] = {
         "experiment": cell.experiment,
         "key": cell.key,
@@ -110,10 +110,10 @@ COMPUTED: dict[str, Callable[[Cell], dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def full(book: Recipes, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Results without a gap."""
+def full(recipes: Recipes, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Results of every cell."""
     store = Store(tmp_path_factory.mktemp("results"))
-    for name, experiment in book.experiments.items():
+    for name, experiment in recipes.experiments.items():
         text = "".join(json.dumps(invented(cell)) + "\n" for cell in experiment.cells)
         store.path(name).write_text(text)
     return store
@@ -128,8 +128,8 @@ def test_every_experiment_has_a_section() -> None:
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_complete_results_render_without_missing_cells(name: str, book: Recipes, full: Store) -> None:
-    (view,) = views(book, full, name)
+def test_complete_results_render_without_missing_cells(name: str, recipes: Recipes, full: Store) -> None:
+    (view,) = views(recipes, full, name)
     assert view.missing == {}
     files = {Path(file).suffix: content for file, content in Page(view).files().items()}
     markdown, latex = files[".md"].decode(), files[".tex"].decode()
@@ -148,15 +148,15 @@ def test_complete_results_render_without_missing_cells(name: str, book: Recipes,
         assert ET.fromstring(files[".svg"]).tag.endswith("svg")
 
 
-def test_rendering_is_deterministic(book: Recipes, full: Store) -> None:
-    (view,) = views(book, full, "layers")
+def test_rendering_is_deterministic(recipes: Recipes, full: Store) -> None:
+    (view,) = views(recipes, full, "layers")
     assert Page(view).files() == Page(view).files()
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_all_cells_are_missing_without_results(name: str, book: Recipes, tmp_path: Path) -> None:
-    (view,) = views(book, Store(tmp_path / "none"), name)
-    experiment = book.experiment(name)
+def test_all_cells_are_missing_without_results(name: str, recipes: Recipes, tmp_path: Path) -> None:
+    (view,) = views(recipes, Store(tmp_path / "none"), name)
+    experiment = recipes.experiment(name)
     assert list(view.missing) == [cell.key for cell in experiment.cells]
     files = Page(view).files()
     assert list(files) == [f"{name}.md", f"{name}.tex"]
@@ -168,22 +168,22 @@ def test_all_cells_are_missing_without_results(name: str, book: Recipes, tmp_pat
     assert sum(view.missing_groups.values()) == cells
 
 
-def test_missing_note_names_groups_and_counts_the_rest(book: Recipes, tmp_path: Path) -> None:
-    (view,) = views(book, Store(tmp_path), "table1")
+def test_missing_note_names_groups_and_counts_the_rest(recipes: Recipes, tmp_path: Path) -> None:
+    (view,) = views(recipes, Store(tmp_path), "table1")
     (note,) = missing_notes(view)
     named = note.partition(" cells: ")[2].partition(" and ")[0].split(", ")
     assert named[0] == "ml-100k:bpr-mf:tuned (5)"
     assert len(named) == 6
     rest = len(view.missing) - sum(int(name.partition(" (")[2].rstrip(")")) for name in named)
     assert note.endswith(f" and {rest:,} more.")
-    (view,) = views(book, Store(tmp_path), "tuning")
+    (view,) = views(recipes, Store(tmp_path), "tuning")
     (note,) = missing_notes(view)
     assert "=" not in note  # what was tried is not listed
     assert len(note) < 400
 
 
-def test_table_1_shows_ours_paper_and_difference(book: Recipes, full: Store) -> None:
-    (view,) = views(book, full, "table1")
+def test_table_1_shows_ours_paper_and_difference(recipes: Recipes, full: Store) -> None:
+    (view,) = views(recipes, full, "table1")
     text = markdown(view)
     row = next(
         line for line in text.split("**ML1M: the paper's own settings**")[1].splitlines() if "| lightgcn" in line
@@ -196,12 +196,12 @@ def test_table_1_shows_ours_paper_and_difference(book: Recipes, full: Store) -> 
     assert "**0.3120 ± 0.0016**" in text  # DGCF, the best
 
 
-def test_tuned_cells_one_percent_below_the_paper_are_named(book: Recipes, full: Store) -> None:
-    (view,) = views(book, full, "table1")
+def test_tuned_cells_one_percent_below_the_paper_are_named(recipes: Recipes, full: Store) -> None:
+    (view,) = views(recipes, full, "table1")
 
     def note(recall: float, ndcg: float) -> str:
-        found = [view.mean(metric, data="ml-1m", model="lightgcn", settings="tuned") for metric in METRICS]
-        printed = [one.mean * share for one, share in zip(found, (recall, ndcg), strict=True) if one is not None]
+        means = [view.mean(metric, data="ml-1m", model="lightgcn", settings="tuned") for metric in METRICS]
+        printed = [mean.mean * share for mean, share in zip(means, (recall, ndcg), strict=True) if mean is not None]
         seen = replace(view, paper={"table1": {"ml-1m": {"lightgcn": printed}}})
         return next(line for line in markdown(seen).splitlines() if "below what is printed" in line)
 
@@ -210,14 +210,14 @@ def test_tuned_cells_one_percent_below_the_paper_are_named(book: Recipes, full: 
     assert re.search(r"printed: ml-1m lightgcn recall@20 .*; ml-1m lightgcn ndcg@20 .*\.$", note(1.02, 1.02))
 
 
-def test_mean_ignores_a_missing_seed_and_names_it(book: Recipes, full: Store, tmp_path: Path) -> None:
+def test_mean_ignores_a_missing_seed_and_names_it(recipes: Recipes, full: Store, tmp_path: Path) -> None:
     lines = full.lines("table2")
     lost = "ml-1m:dgcf:paper:readout=last:layers=3:seed=4"
     kept = Store(tmp_path / "results")
     for line in lines:
         if line["key"] != lost:
             kept.append("table2", line)
-    (view,) = views(book, kept, "table2")
+    (view,) = views(recipes, kept, "table2")
     assert list(view.missing) == [lost]
     text = markdown(view)
     assert f"Missing: 1 of {len(lines)} cells: {lost}." in text
@@ -226,21 +226,21 @@ def test_mean_ignores_a_missing_seed_and_names_it(book: Recipes, full: Store, tm
     assert spread.mean == pytest.approx(0.31 + 3e-4 + 0.0015)
 
 
-def test_single_row_is_not_marked_best(book: Recipes, full: Store) -> None:
-    (view,) = views(book, full, "table1")
+def test_single_row_is_not_marked_best(recipes: Recipes, full: Store) -> None:
+    (view,) = views(recipes, full, "table1")
     text = markdown(view)
     alone = text.split("**ML1M: the authors' code, read literally**")[1].split("\n\n")[1]
     assert "0.3120 ± 0.0016" in alone
     assert "**" not in alone
 
 
-def test_table_3_shows_popularity_of_each_split(book: Recipes, full: Store) -> None:
-    (view,) = views(book, full, "table3")
+def test_table_3_shows_popularity_of_each_split(recipes: Recipes, full: Store) -> None:
+    (view,) = views(recipes, full, "table3")
     assert "| ML1M | 12.3 | 23.4 | – |" in markdown(view)
 
 
-def test_parts_table_has_every_combination_once(book: Recipes, full: Store) -> None:
-    (view,) = views(book, full, "parts")
+def test_parts_table_has_every_combination_once(recipes: Recipes, full: Store) -> None:
+    (view,) = views(recipes, full, "parts")
     tables = markdown(view).split("**")[2::2]
     shown = [
         [line.split(" | ")[:3] for line in table.splitlines() if re.match(r"\| (yes|no) ", line)] for table in tables
@@ -251,8 +251,8 @@ def test_parts_table_has_every_combination_once(book: Recipes, full: Store) -> N
     assert 5 * sum(map(len, shown)) == len(view.cells())  # nothing is left out, and nothing is empty
 
 
-def test_shallow_model_is_compared_at_its_own_depths(book: Recipes, full: Store) -> None:
-    (view,) = views(book, full, "oscillation-diff")
+def test_shallow_model_is_compared_at_its_own_depths(recipes: Recipes, full: Store) -> None:
+    (view,) = views(recipes, full, "oscillation-diff")
     rows = {line.split(" | ")[0].strip("| "): line for line in markdown(view).splitlines() if " to " in line}
     assert len(rows) == 7
     assert "| ngcf | 1 to 9 | 10 | 0.0" in rows["ngcf"]
@@ -260,36 +260,36 @@ def test_shallow_model_is_compared_at_its_own_depths(book: Recipes, full: Store)
     assert "–" not in rows["ngcf"] + rows["lightgcn"]
 
 
-def test_counts_of_one_are_singular(book: Recipes, full: Store) -> None:
+def test_counts_of_one_are_singular(recipes: Recipes, full: Store) -> None:
     for name in IDS:
-        page = Page(views(book, full, name)[0])
+        page = Page(views(recipes, full, name)[0])
         for text in (page.block(""), page.latex()):
             assert re.findall(r"(?<![\d.,])1 [a-z]+s\b", text) == [], name
 
 
-def test_no_row_is_marked_best_while_one_is_missing(book: Recipes, full: Store, tmp_path: Path) -> None:
+def test_no_row_is_marked_best_while_one_is_missing(recipes: Recipes, full: Store, tmp_path: Path) -> None:
     kept = Store(tmp_path)
     for line in full.lines("table1"):
         if not line["key"].startswith("ml-1m:gcn:paper"):
             kept.append("table1", line)
-    (view,) = views(book, kept, "table1")
+    (view,) = views(recipes, kept, "table1")
     heading = "**ML1M: the paper's own settings**"
     lacking = markdown(view).split(heading)[1].split("\n\n")[1]
     assert "| gcn | 0 of 5 | – |" in lacking
     assert "**" not in lacking
-    (view,) = views(book, full, "table1")
+    (view,) = views(recipes, full, "table1")
     assert "**" in markdown(view).split(heading)[1].split("\n\n")[1]
 
 
 @pytest.mark.parametrize("deviation", [0.0016, 0.2])
-def test_error_bars_are_inside_the_axes(book: Recipes, full: Store, tmp_path: Path, deviation: float) -> None:
+def test_error_bars_are_inside_the_axes(recipes: Recipes, full: Store, tmp_path: Path, deviation: float) -> None:
     spread = Store(tmp_path)
     for line in full.lines("epsilon"):
         shift = deviation * (line["seed"] - 2)
         test = dict.fromkeys(METRICS, 0.5 + shift / 2)
         spread.append("epsilon", {**line, "test": dict.fromkeys(line["test"], test)})
     figure = Figure()
-    (view,) = views(book, spread, "epsilon")
+    (view,) = views(recipes, spread, "epsilon")
     chapter = Page(view).section
     assert chapter.draw is not None
     chapter.draw(figure)
@@ -314,8 +314,8 @@ def test_experiment_without_a_section_gets_general_tables(tmp_path: Path) -> Non
     workspace.runner.run("all", only="dim=4:seed=0")
     workspace.runner.run("mine", only="statistics")
     (tmp_path / "README.md").write_text("Ours.\n<!-- generated: results -->\n<!-- end: results -->\n")
-    found = write(workspace.recipes, workspace.store, "all", tmp_path)
-    assert [path.name for path in found.written] == [
+    rendered = write(workspace.recipes, workspace.store, "all", tmp_path)
+    assert [path.name for path in rendered.written] == [
         f"{name}.{form}" for name in workspace.recipes.experiments for form in ("md", "tex")
     ]
     text = (tmp_path / "docs" / "reproduction" / "mine.md").read_text()
@@ -342,21 +342,23 @@ def test_no_file_is_written_if_a_page_fails(tmp_path: Path) -> None:
     assert [path.name for path in report.parent.iterdir()] == [report.name]
 
 
-def test_report_counts_recorded_cells_until_complete(book: Recipes, full: Store, tmp_path: Path) -> None:
-    assert recorded_note(views(book, full, "all")) == ""
-    cells = sum(len(one.cells) for one in book.experiments.values())
+def test_report_counts_recorded_cells_until_complete(recipes: Recipes, full: Store, tmp_path: Path) -> None:
+    assert recorded_note(views(recipes, full, "all")) == ""
+    cells = sum(len(experiment.cells) for experiment in recipes.experiments.values())
     full_but_one = Store(tmp_path)
-    for name in book.experiments:
+    for name in recipes.experiments:
         lines = full.lines(name)[: -1 if name == "theory" else None]
         full_but_one.path(name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert recorded_note(views(book, full_but_one, "all")).startswith(f"{cells - 1:,} of {cells:,} cells are recorded")
+    assert recorded_note(views(recipes, full_but_one, "all")).startswith(
+        f"{cells - 1:,} of {cells:,} cells are recorded"
+    )
 
 
-def test_result_with_other_settings_counts_as_missing(book: Recipes, full: Store, tmp_path: Path) -> None:
+def test_result_with_other_settings_counts_as_missing(recipes: Recipes, full: Store, tmp_path: Path) -> None:
     stale = Store(tmp_path)
     for line in full.lines("loss-curve"):
         stale.append("loss-curve", {**line, "fingerprint": "of other settings"})
-    assert len(views(book, stale, "loss-curve")[0].missing) == 5
+    assert len(views(recipes, stale, "loss-curve")[0].missing) == 5
 
 
 def test_paper_numbers_match_the_paper() -> None:
@@ -401,9 +403,9 @@ def test_fill_replaces_only_marked_blocks() -> None:
         fill(page.replace("<!-- end: a -->", ""), {"a": "new"}, "a page")
 
 
-def test_report_and_readme_are_up_to_date(book: Recipes) -> None:
+def test_report_and_readme_are_up_to_date(recipes: Recipes) -> None:
     """`dgcf reproduce all --render` would change nothing."""
-    shown = views(book, Store(PROJECT / "results"), "all")
+    shown = views(recipes, Store(PROJECT / "results"), "all")
     report, readme = (PROJECT / REPORT).read_text(), (PROJECT / "README.md").read_text()
     blocks = {view.experiment.name: Page(view).block("reproduction/") for view in shown}
     assert re.findall(r"<!-- generated: (\S+) -->", report) == ["recorded", *IDS]

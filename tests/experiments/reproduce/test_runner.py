@@ -151,8 +151,8 @@ def test_results_survive_a_kill_and_work_resumes(tmp_path: Path) -> None:
     workspace.store.path("long").write_bytes(kept + b'{"experiment": "long", "key": "torn')  # as a full disk leaves it
     assert workspace.store.lines("long") == done
     second = workspace.start("long", "--only", "layers=1")
-    told, _ = second.communicate(timeout=120)
-    tally = json.loads(told)
+    stdout, _ = second.communicate(timeout=120)
+    tally = json.loads(stdout)
     assert second.returncode == 0
     assert sorted(tally["known"] + tally["done"]) == [
         cell.key for cell in workspace.recipes.experiment("long").cells[:3]
@@ -202,10 +202,10 @@ def test_main_refuses_wrong_arguments_in_one_sentence(
     small: Workspace, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
 ) -> None:
     assert main([*small.words, *words]) == 1
-    told, said = capsys.readouterr()
-    assert told == ""
-    assert said.startswith(f"error: {sentence}")
-    assert said.count("\n") == 1
+    stdout, stderr = capsys.readouterr()
+    assert stdout == ""
+    assert stderr.startswith(f"error: {sentence}")
+    assert stderr.count("\n") == 1
     assert not small.store.folder.exists()
 
 
@@ -214,11 +214,11 @@ def test_main_refuses_wrong_arguments_in_one_sentence(
 def test_recorded_cell_is_reproduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ML-100K, trained anew on this machine: within three seed deviations of what is recorded."""
     monkeypatch.setenv("DGCF_DATA_HOME", str(data_home()))
-    book, store = Recipes.read(PROJECT / "recipes"), Store(tmp_path)
+    recipes, store = Recipes.read(PROJECT / "recipes"), Store(tmp_path)
     pattern = "ml-100k:dgcf:paper:seed="
     recorded = [line for line in Store(PROJECT / "results").lines("table1") if line["key"].startswith(pattern)]
     assert len(recorded) >= 3
-    assert Runner(book, store, device="cpu").run("table1", only=f"{pattern}0").missing == {}
+    assert Runner(recipes, store, device="cpu").run("table1", only=f"{pattern}0").missing == {}
     (again,) = store.lines("table1")
     for mask, metric in product(("train", "train+validation"), ("recall@20", "ndcg@20")):
         values = [line["test"][mask][metric] for line in recorded]

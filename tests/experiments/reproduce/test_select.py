@@ -41,7 +41,7 @@ BEST = trial_grid(
     '["dgcf"]', QUICK, "[{ layers = 1 }, { layers = 2, learning_rate = 0.02 }]", decides="best", more="seeds = 2"
 )
 FIRST = """
-title = "What is trained with what was found"
+title = "Trainings with the decided settings"
 [[grid]]
 data = ["small"]
 models = ["bpr-mf", "lightgcn"]
@@ -51,10 +51,10 @@ settings = ["tuned"]
 
 class Notes(Progress):
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.texts: list[str] = []
 
     def note(self, text: str) -> None:
-        self.told.append(text)
+        self.texts.append(text)
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def recipe_of(workspace: Workspace, file: str) -> dict[str, Any]:
 
 
 def resolved(written: dict[str, Any]) -> Recipe:
-    """What a file of settings comes to."""
+    """Return the recipe that a settings file gives."""
     return resolve(written.pop("model"), preset=written.pop("preset"), settings=written)
 
 
 def replaced(workspace: Workspace, **parts: Pairs) -> Dataset:
-    """The dataset with other parts, in the place of the old one."""
+    """Replace the dataset by one with other splits."""
     before = load(workspace.root / "data" / "small")
     after = replace(before, **parts)
     after.save(workspace.root / "data" / "small", overwrite=True)
@@ -194,7 +194,7 @@ def test_trials_run_once_and_a_deleted_file_is_rewritten(small: Workspace) -> No
     lost.unlink()
     notes = Notes()
     assert small.runner.run("tuning", progress=notes).done == []
-    assert notes.told == [f"{lost} is written."]
+    assert notes.texts == [f"{lost} is written."]
     assert lost.read_text() == text
     kept = small.root / "recipes" / "small" / "lightgcn.toml"
     assert kept.stat().st_mtime_ns == stamps[kept]
@@ -233,7 +233,7 @@ def test_failed_trial_is_recorded_and_never_wins(tmp_path: Path) -> None:
     (tmp_path / "recipes" / "small" / "dgcf-chp.toml").unlink()
     notes = Notes()
     workspace.runner.run("tuning", progress=notes)
-    (sentence,) = notes.told
+    (sentence,) = notes.texts
     assert sentence.startswith("no candidate for small/dgcf-chp.toml could be trained")
     assert not (tmp_path / "recipes" / "small" / "dgcf-chp.toml").exists()
 
@@ -259,7 +259,7 @@ def test_dataset_without_validation_takes_settings_and_epochs(small: Workspace) 
     path.write_text(path.read_text() + f'[whole]\n{about}settings_of = "small"\n')
     small.write("table1", FIRST.replace('"small"', '"small", "whole"'))
     assert small.runner.run("all", only="bpr-mf", seeds=1).missing == {}
-    found, fixed = recipe_of(small, "small/bpr-mf.toml"), recipe_of(small, "whole/bpr-mf.toml")
+    decided, fixed = recipe_of(small, "small/bpr-mf.toml"), recipe_of(small, "whole/bpr-mf.toml")
     best, trained, without = (
         next(line for line in lines if line["data"]["name"] == name and line["settings"]["learning_rate"] == 0.05)
         for name, lines in (
@@ -267,7 +267,7 @@ def test_dataset_without_validation_takes_settings_and_epochs(small: Workspace) 
             *((one, small.lines("table1")) for one in ("small", "whole")),
         )
     )
-    assert {**found, "epochs": best["best_epoch"], "min_epochs": 0, "patience": 0} == fixed
+    assert {**decided, "epochs": best["best_epoch"], "min_epochs": 0, "patience": 0} == fixed
     assert trained["best_epoch"] == best["best_epoch"] == without["epochs"]
     assert without["validation"] == {}
     assert "without validation" in (small.root / "recipes" / "whole" / "bpr-mf.toml").read_text()
@@ -345,30 +345,30 @@ def test_tuning_table_shows_candidates_and_winner(small: Workspace) -> None:
         for line in Page(views(small.recipes, small.store, "tuning")[0]).block("").splitlines()
         if "| small" in line
     )
-    told = "stands from before; 3 of 4 candidates are recorded"
-    assert added.startswith(f"| small/bpr-mf.toml | bpr-mf | {told} | 3 of 4 | – | – |")
+    state = "stands from before; 3 of 4 candidates are recorded"
+    assert added.startswith(f"| small/bpr-mf.toml | bpr-mf | {state} | 3 of 4 | – | – |")
 
 
 # -- the recorded trials ----------------------------------------------------------------------------------------------
 
 
 def test_settings_files_follow_from_recorded_trials(tmp_path: Path) -> None:
-    """Those that are decided, written anew, are the same files."""
-    book, store = Recipes.read(PROJECT / "recipes"), Store(PROJECT / "results")
-    trials, index = book.experiment("tuning").trials, store.index(["tuning"])
+    """Writing the decided settings again gives the committed files."""
+    recipes, store = Recipes.read(PROJECT / "recipes"), Store(PROJECT / "results")
+    trials, index = recipes.experiment("tuning").trials, store.index(["tuning"])
     decided = [one for one in decisions(trials, index) if one.winner]
-    for path in write_decisions(replace(book, folder=tmp_path), trials, index, lambda _: None):
+    for path in write_decisions(replace(recipes, folder=tmp_path), trials, index, lambda _: None):
         committed = PROJECT / "recipes" / path.relative_to(tmp_path)
         assert path.read_text().splitlines()[:2] == committed.read_text().splitlines()[:2]
-        found, kept = read_toml(path), read_toml(committed)
-        assert resolved(found) == resolved(kept)
+        written, kept = read_toml(path), read_toml(committed)
+        assert resolved(written) == resolved(kept)
     assert all((tmp_path / one.file).is_file() for one in decided)
 
 
 def test_commands_in_settings_files_match_cells() -> None:
-    book, named = Recipes.read(PROJECT / "recipes"), 0
+    recipes, named = Recipes.read(PROJECT / "recipes"), 0
     for path in (PROJECT / "recipes").glob("*/*.toml"):
         for name, pattern in re.findall(r"^# .*: dgcf reproduce (\S+) --only '(.*)'$", path.read_text(), re.MULTILINE):
-            assert CellFilter(name, pattern).cells(book), path
+            assert CellFilter(name, pattern).cells(recipes), path
             named += 1
     assert named >= 3

@@ -51,7 +51,7 @@ TRIED = 'title = "Tuning"' + trial_grid(
     "[{}, { learning_rate = 0.05 }, { learning_rate = 1e-6 }]",
 )
 TUNED = """
-title = "With what was found"
+title = "With the decided settings"
 [[grid]]
 data = ["small"]
 models = ["bpr-mf", "lightgcn"]
@@ -60,18 +60,18 @@ settings = ["tuned"]
 OF_THE_CLOCK = ("seconds", "seconds_per_epoch", "hardware")
 
 
-def told(workspace: Workspace) -> dict[tuple[str, str], dict[str, Any]]:
-    """All lines by name, less the time; no name has two."""
+def lines_by_name(workspace: Workspace) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return all lines by name without the fields that depend on time; no name occurs twice."""
     lines = [line for name in workspace.recipes.experiments for line in workspace.lines(name)]
-    found = {(line["experiment"], line["key"]): line for line in lines}
-    assert len(found) == len(lines)
+    by_name = {(line["experiment"], line["key"]): line for line in lines}
+    assert len(by_name) == len(lines)
     return {
-        name: {key: value for key, value in line.items() if key not in OF_THE_CLOCK} for name, line in found.items()
+        name: {key: value for key, value in line.items() if key not in OF_THE_CLOCK} for name, line in by_name.items()
     }
 
 
 def finish(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    """What each process says at its end."""
+    """Return what each process prints at its end."""
     said = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), said
     return [json.loads(out) for out, _ in said]
@@ -97,10 +97,10 @@ class Until(Progress):
 
 @pytest.fixture(scope="module")
 def lone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
-    """The lines of one process alone."""
+    """Return the lines that a single process records."""
     alone = make_workspace(tmp_path_factory.mktemp("alone"), many=MANY, same=SAME)
     assert alone.runner.run("all").missing == {}
-    return told(alone)
+    return lines_by_name(alone)
 
 
 @pytest.mark.parametrize("processes", [2, 3])
@@ -109,8 +109,8 @@ def test_processes_together_record_every_cell_once_with_equal_results(
 ) -> None:
     shared = make_workspace(tmp_path, many=MANY, same=SAME)
     tallies = finish([shared.start("all") for _ in range(processes)])
-    assert told(shared) == lone
-    names = sorted(f"{experiment} {key}" for experiment, key in told(shared))
+    assert lines_by_name(shared) == lone
+    names = sorted(f"{experiment} {key}" for experiment, key in lines_by_name(shared))
     recorded = [name for tally in tallies for name in tally["done"] + tally["taken_over"]]
     assert sorted(recorded) == names
     assert all(sorted(tally["known"] + tally["taken_over"] + tally["done"]) == names for tally in tallies)
@@ -121,7 +121,7 @@ def test_processes_share_trials_and_trainings_in_one_run(tmp_path: Path) -> None
     alone, shared = (make_workspace(tmp_path / name, tuning=TRIED, table1=TUNED) for name in ("alone", "shared"))
     assert alone.runner.run("all").missing == {}
     finish([shared.start("all") for _ in range(2)])
-    assert told(shared) == told(alone)
+    assert lines_by_name(shared) == lines_by_name(alone)
     for model in ("bpr-mf", "lightgcn"):
         one, other = (workspace.root / "recipes" / "small" / f"{model}.toml" for workspace in (alone, shared))
         assert one.read_bytes() == other.read_bytes()
@@ -147,7 +147,7 @@ def test_cells_of_a_killed_process_are_taken_over(tmp_path: Path) -> None:
     first.communicate()
     (tally,) = finish([second])
     keys = sorted(one.key for one in workspace.recipes.experiment("long").cells)
-    assert sorted(key for _, key in told(workspace)) == sorted(tally["known"] + tally["done"]) == keys
+    assert sorted(key for _, key in lines_by_name(workspace)) == sorted(tally["known"] + tally["done"]) == keys
     assert len(tally["done"]) == 5
     assert not (workspace.store.folder / CLAIMS).exists()
 
@@ -156,8 +156,8 @@ def test_claimed_cells_are_skipped_and_waited_for(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path, many=MANY)
     keys = [one.key for one in workspace.recipes.experiment("many").cells]
     watcher = Until("waiting for them")
-    found: list[Any] = []
-    worker = threading.Thread(target=lambda: found.append(workspace.runner.run("many", progress=watcher)))
+    by_name: list[Any] = []
+    worker = threading.Thread(target=lambda: by_name.append(workspace.runner.run("many", progress=watcher)))
     with workspace.store.claim(cells(workspace, "dgcf:*seed=0")) as got:
         assert got
         worker.start()
@@ -169,7 +169,7 @@ def test_claimed_cells_are_skipped_and_waited_for(tmp_path: Path) -> None:
         time.sleep(1.5)
         assert worker.is_alive()
     worker.join(60)
-    (tally,) = found
+    (tally,) = by_name
     assert tally.missing == {}
     assert tally.done == keys
 
@@ -214,10 +214,10 @@ def test_cell_that_would_end_after_the_limit_is_skipped(tmp_path: Path) -> None:
 def test_estimate_uses_the_most_similar_lines(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path, many=MANY)
     cells = workspace.recipes.experiment("many").matching("lightgcn:paper:*seed")
-    here = {"device": "cpu", "cpu": "this"}
+    machine = {"device": "cpu", "cpu": "this"}
 
     def line(seconds: float, **other: Any) -> dict[str, Any]:
-        usual = {"kind": "trained", "model": "lightgcn", "settings": {}, "data": {"name": "small"}, "hardware": here}
+        usual = {"kind": "trained", "model": "lightgcn", "settings": {}, "data": {"name": "small"}, "hardware": machine}
         return {**usual, **other, "seconds": seconds}
 
     other_model = [line(70, model="dgcf"), line(50, model="dgcf", kind="trial")]
@@ -227,10 +227,10 @@ def test_estimate_uses_the_most_similar_lines(tmp_path: Path) -> None:
     assert cells[0].recipe is not None
     same = [line(2, kind="trial", settings=cells[0].recipe.settings())]
     other_settings = [line(3), line(5, kind="trial")]
-    assert estimate(cells, [*same, *other_settings, *other_model, *unlike], here) == 2 * 2
-    assert estimate(cells, [*other_settings, *other_model, *unlike], here) == 2 * 5
-    assert estimate(cells[:1], [*other_model, *unlike], here) == 70
-    assert estimate(cells, unlike, here) is None
+    assert estimate(cells, [*same, *other_settings, *other_model, *unlike], machine) == 2 * 2
+    assert estimate(cells, [*other_settings, *other_model, *unlike], machine) == 2 * 5
+    assert estimate(cells[:1], [*other_model, *unlike], machine) == 70
+    assert estimate(cells, unlike, machine) is None
     assert estimate(cells, unlike, gpu) == 2 * 800
 
 

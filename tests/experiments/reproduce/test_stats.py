@@ -13,7 +13,7 @@ from dgcf.experiments.reproduce.stats.smoothness import one_side, smoothness
 
 
 def naive_smoothness(R: np.ndarray, rows: np.ndarray) -> float:
-    """The definition, pair by pair."""
+    """Return the smoothness by its definition, pair by pair."""
     total = 0.0
     for u, v in product(range(len(R)), repeat=2):
         shared = np.flatnonzero(R[u] * R[v])
@@ -29,10 +29,10 @@ def test_smoothness_equals_its_definition_for_any_block_size(monkeypatch: pytest
     R = (drawn.random((13, 9)) < 0.4).astype(float)
     R[4] = 0  # a user without a pair
     users, items = drawn.normal(size=(13, 5)), drawn.normal(size=(9, 5))
-    found = smoothness(csr_array(R), users, items)
-    assert found["users"] == pytest.approx(naive_smoothness(R, users))
-    assert found["items"] == pytest.approx(naive_smoothness(R.T, items))
-    assert smoothness(csr_array(R), 7 * users, items / 3) == pytest.approx(found)
+    sums = smoothness(csr_array(R), users, items)
+    assert sums["users"] == pytest.approx(naive_smoothness(R, users))
+    assert sums["items"] == pytest.approx(naive_smoothness(R.T, items))
+    assert smoothness(csr_array(R), 7 * users, items / 3) == pytest.approx(sums)
     assert one_side(csr_array(R), np.ones((13, 2))) == pytest.approx(0, abs=1e-9)
 
 
@@ -52,6 +52,6 @@ def test_amplitude_of_alternating_recall_is_the_step() -> None:
 
 def test_swap_test_is_calibrated_under_the_null() -> None:
     drawn = np.random.default_rng(1)
-    found = [amplitude.swap_test(*drawn.normal(0.3, 0.01, (2, 6, 5))) for _ in range(40)]
-    assert 0.3 < np.mean(found) < 0.75
-    assert np.mean(np.array(found) < 0.05) < 0.15
+    p_values = [amplitude.swap_test(*drawn.normal(0.3, 0.01, (2, 6, 5))) for _ in range(40)]
+    assert 0.3 < np.mean(p_values) < 0.75
+    assert np.mean(np.array(p_values) < 0.05) < 0.15

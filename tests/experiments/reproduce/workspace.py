@@ -1,4 +1,4 @@
-"""What tests of the reproduction share: a small folder of recipes on a planted dataset, and the runner as a process."""
+"""A workspace for tests of the reproduction: small recipes on a planted dataset, and the runner as a process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ kind = "statistics"
 data = ["small"]
 """,
     "second": f"""
-title = "The second, which wants more of the same training"
+title = "The second, with more measures of the same training"
 [[grid]]
 data = ["small"]
 models = ["dgcf"]
@@ -39,7 +39,7 @@ set = {{ {QUICK} }}
 sweep = {{ layers = [2] }}
 """,
     "third": """
-title = "Settings that nobody has found yet"
+title = "Settings that are not decided yet"
 [[grid]]
 data = ["small"]
 models = ["lightgcn"]
@@ -70,7 +70,7 @@ class Workspace:
         (self.root / "recipes" / "reproduce" / f"{name}.toml").write_text(text, encoding="utf-8")
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """The runner of a bare machine, as a process."""
+        """Start ``python -m dgcf.experiments.reproduce`` on this workspace."""
         return subprocess.Popen(
             [sys.executable, "-m", "dgcf.experiments.reproduce", *words, *self.words],
             stdout=subprocess.PIPE,
@@ -86,12 +86,12 @@ class Workspace:
         ]
 
     def lines(self, experiment: str) -> list[dict[str, Any]]:
-        """The raw lines of a results file."""
+        """Return the raw lines of a results file."""
         return [json.loads(line) for line in self.store.path(experiment).read_text().splitlines()]
 
 
 def make_workspace(root: Path, **recipes: str) -> Workspace:
-    """A place with the recipes of this module, or with others."""
+    """Write the small dataset and the recipes of this module, or others, below ``root``."""
     dataset = planted(120, 60)
     dataset.save(root / "data" / "small")
     workspace = Workspace(root)
@@ -104,7 +104,7 @@ def make_workspace(root: Path, **recipes: str) -> Workspace:
 
 
 def trial_grid(models: str, loop: str, candidates: str, *, decides: str = "tuned", more: str = "") -> str:
-    """A grid of trials on the small dataset, as a recipe has it; the arguments are TOML."""
+    """Return a grid of trials on the small dataset for a recipe; the arguments are TOML."""
     return f"""
 [[grid]]
 kind = "trial"
