@@ -56,17 +56,7 @@ class EASE(SolvedModel):
         self.register_buffer("weights", torch.zeros(n_items, n_items))
 
     def solve(self, pairs: Pairs, seed: int) -> None:
-        inverse = self._inverse(gram_matrix(pairs))
-        diagonal = inverse.diagonal().clone()
-        for rows in _blocks(pairs.n_items):
-            self.weights[rows] = inverse[rows] / -diagonal
-        self.weights.fill_diagonal_(0.0)
-
-    def ranking(self, pairs: Pairs) -> ItemWeights:
-        return ItemWeights(pairs, DenseWeights(self.weights.numpy()))
-
-    def _inverse(self, gram: NDArray[np.float64]) -> Tensor:
-        """Return ``(G + λ I)⁻¹`` by Cholesky decomposition; overwrites G."""
+        gram = gram_matrix(pairs)
         gram.flat[:: len(gram) + 1] += self.config.l2
         # G is symmetric, so its transpose is the same matrix in LAPACK's column order, which allows work in place.
         # Torch's LAPACK, because that of SciPy's wheels (OpenBLAS, several threads) crashes from 20,000 items on.
@@ -76,7 +66,14 @@ class EASE(SolvedModel):
             raise ConfigError(
                 f"l2 is {self.config.l2:g}, so small that the matrix cannot be inverted; raise it with --set l2=…"
             )
-        return torch.cholesky_inverse(matrix, out=matrix)
+        inverse = torch.cholesky_inverse(matrix, out=matrix)
+        diagonal = inverse.diagonal().clone()
+        for rows in _blocks(pairs.n_items):
+            self.weights[rows] = inverse[rows] / -diagonal
+        self.weights.fill_diagonal_(0.0)
+
+    def ranking(self, pairs: Pairs) -> ItemWeights:
+        return ItemWeights(pairs, DenseWeights(self.weights.numpy()))
 
 
 def gram_matrix(pairs: Pairs) -> NDArray[np.float64]:

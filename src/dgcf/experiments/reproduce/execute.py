@@ -67,6 +67,12 @@ def hardware(device: str) -> dict[str, Any]:
     return {**parts, "gpu": torch.cuda.get_device_name(place)} if place.type == "cuda" else parts
 
 
+def describe_hardware(parts: Mapping[str, Any]) -> str:
+    """Return ``NVIDIA H200``, or ``AMD EPYC, 2 cores``."""
+    cores = parts["cores"]
+    return str(parts["gpu"]) if "gpu" in parts else f"{parts['cpu']}, {cores:,} core{'s' * (cores != 1)}"
+
+
 @cache
 def _processor() -> str:
     try:

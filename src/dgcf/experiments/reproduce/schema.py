@@ -33,24 +33,16 @@ def _list_of(value: Any, accepts: Callable[[Any], bool]) -> bool:
     return isinstance(value, list) and bool(value) and all(map(accepts, value))
 
 
-def _word(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-WORD = EntryType("text", _word)
-WORDS = EntryType('a list of words, such as ["dgcf"]', lambda value: _list_of(value, _word))
+WORD = EntryType("text", lambda value: isinstance(value, str))
+WORDS = EntryType('a list of words, such as ["dgcf"]', lambda value: _list_of(value, WORD.accepts))
 COUNT = EntryType("a whole number from 1 on", lambda value: _whole(value, 1))
 COUNT_OR_NONE = EntryType("a whole number from 0 on", lambda value: _whole(value, 0))
-TABLE = EntryType("a table, such as { layers = 4 }", _table)
+TABLE = EntryType("a table, such as { layers = 4 }", lambda value: isinstance(value, dict))
 LISTS = EntryType(
     "a table of lists, such as { layers = [1, 2] }",
-    lambda value: _table(value) and all(_list_of(values, lambda _: True) for values in value.values()),
+    lambda value: TABLE.accepts(value) and all(_list_of(values, lambda _: True) for values in value.values()),
 )
-TABLES = EntryType("a list of tables, such as [{}, { layers = 2 }]", lambda value: _list_of(value, _table))
+TABLES = EntryType("a list of tables, such as [{}, { layers = 2 }]", lambda value: _list_of(value, TABLE.accepts))
 GRIDS = EntryType("tables, each below a [[grid]] with two brackets", TABLES.accepts)
 
 

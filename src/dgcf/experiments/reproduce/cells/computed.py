@@ -143,11 +143,8 @@ class Comparison(Cell):
     compared: tuple[tuple[str, ...], ...] = ()
 
     def linked(self, cells: Sequence[Cell]) -> Self:
-        trained = [
-            cell
-            for cell in cells
-            if isinstance(cell, Trained) and (cell.source, cell.settings) == (self.source, self.settings)
-        ]
+        which = (self.source, self.settings)
+        trained = [cell for cell in cells if isinstance(cell, Trained) and (cell.source, cell.settings) == which]
         sides = ([cell.fingerprint for cell in trained if cell.model == model] for model in (REFERENCE, self.model))
         return replace(self, compared=tuple(map(tuple, sides)))
 

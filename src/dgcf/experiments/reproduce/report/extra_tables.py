@@ -31,21 +31,19 @@ ROW_NAMES = ("data", "model", "settings", "varied")
 
 def tuning(view: View) -> Section:
     """The candidates for each model, and the winner."""
-    tables, notes = [], list(view.experiment.notes)
+    tables = []
     made = decisions(view.experiment.trials, view.index)
     for source in dict.fromkeys(decision.source for decision in made):
         own = [decision for decision in made if decision.source == source]
         metric = own[0].candidates[0].recipe.train.metric
         header = ("file", "model", "what won", "candidates", f"validation {metric}", "epoch", "seconds in all")
         tables.append((source.title, Table.of(header, [_decision(one, view.recipes) for one in own], 3)))
-    for line in view.lines(Trial):
-        if not line["validation"]:
-            notes.append(f"Failed: {line['key']} ({line['reason']})")
+    failed = [f"Failed: {line['key']} ({line['reason']})" for line in view.lines(Trial) if not line["validation"]]
     protocol = (
         "Chosen on validation alone, the same candidates for every model, each laid over the paper's settings and less "
         "what the model does not have; those that then coincide are one. Of several seeds the mean decides."
     )
-    return Section(tables, [protocol, *notes])
+    return Section(tables, [protocol, *view.experiment.notes, *failed])
 
 
 def _decision(decision: Decision, recipes: Path) -> Row:

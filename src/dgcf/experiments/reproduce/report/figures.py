@@ -271,10 +271,10 @@ def density(view: View) -> Section:
 def theory(view: View) -> Section:
     """The four statements on every dataset, and the gaps between successive steps."""
     header = ("matrix", "limits (the paper)", "error", "lasting gap", "‖Rπᵢ − πᵤ‖", "≤ bound", "decay", "flip")
-    tables = []
-    for cell, line in view.cells(Walks):
-        rows = [_walk(name, walk) for name, walk in _walks(line).items()]
-        tables.append((cell.source.title, Table.of(header, rows, 1)))
+    tables = [
+        (cell.source.title, Table.of(header, [_walk(name, walk) for name, walk in _walks(line).items()], 1))
+        for cell, line in view.cells(Walks)
+    ]
     notes = [
         "1. Where a graph is not bipartite (all but L) the walk ends at degree / 2|E|: the error is the largest of its "
         "end against that closed form. 2. On L, even and odd steps have two limits, a lasting gap apart; it vanishes "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -10,22 +10,13 @@ import numpy as np
 
 from dgcf.data.dataset import SPLITS
 from dgcf.evaluate.significance import holm, t_test
+from dgcf.experiments.measure import MeanStd
 from dgcf.experiments.report import Table, TableCell
 from dgcf.experiments.reproduce.cells import Comparison, Edges, Epochs, Statistics
 from dgcf.experiments.reproduce.cells.computed import REFERENCE
+from dgcf.experiments.reproduce.execute import describe_hardware
 from dgcf.experiments.reproduce.measures import METRICS
-from dgcf.experiments.reproduce.report.view import (
-    MISSING,
-    Section,
-    View,
-    counted,
-    difference,
-    hardware_words,
-    highest,
-    in_words,
-    number,
-    shown,
-)
+from dgcf.experiments.reproduce.report.view import MISSING, Section, View, counted, difference, in_words, number, shown
 from dgcf.experiments.results import LEVEL
 
 RECALL = METRICS[0]
@@ -66,6 +57,13 @@ def table1(view: View) -> Section:
         _below_the_paper(view),
     )
     return Section(tables, notes)
+
+
+def highest(values: Iterable[MeanStd | None]) -> float | None:
+    """Return the highest mean; None if there are fewer than two, or one is missing that might be higher."""
+    means = [None if value is None else value.mean for value in values]
+    known = [mean for mean in means if mean is not None]
+    return max(known) if len(known) > 1 and len(known) == len(means) else None
 
 
 def _below_the_paper(view: View) -> str:
@@ -224,7 +222,7 @@ def time(view: View) -> Section:
     for cell, line in view.cells(Epochs):
         printed = view.paper["time"].get(cell.source.family)
         seconds = None if line is None else line["computed"]["seconds_per_epoch"]
-        machine = MISSING if line is None else hardware_words(line["hardware"])
+        machine = MISSING if line is None else describe_hardware(line["hardware"])
         faster = None if seconds is None or printed is None else printed / seconds
         numbers = (number(seconds, ".4f"), number(printed, ".1f"), number(faster, ",.0f"))
         rows.append((cell.source.title, machine, *numbers))

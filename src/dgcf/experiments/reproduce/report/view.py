@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from dgcf.experiments.report import Table, TableCell, signed
 from dgcf.experiments.reproduce.cells import Cell, Line, Trained
 from dgcf.experiments.reproduce.cells.base import grouped
 from dgcf.experiments.reproduce.datasets import Source
+from dgcf.experiments.reproduce.execute import describe_hardware
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.recipe import Experiment
 from dgcf.experiments.reproduce.results import Index
@@ -144,13 +145,6 @@ def shown(value: MeanStd | None, *, best: float | None = None, marked: bool = Fa
     return MISSING if value is None else TableCell(str(value), value.mean == best, marked)
 
 
-def highest(values: Iterable[MeanStd | None]) -> float | None:
-    """Return the highest mean; None if there are fewer than two, or one is missing that might be higher."""
-    means = [None if value is None else value.mean for value in values]
-    known = [mean for mean in means if mean is not None]
-    return max(known) if len(known) > 1 and len(known) == len(means) else None
-
-
 def number(value: float | None, form: str = ".4f") -> str:
     return MISSING if value is None else format(value, form)
 
@@ -174,12 +168,7 @@ def hardware_note(lines: Sequence[Line]) -> list[str]:
     """Return a note on the hardware and the time of the computation."""
     if not lines:
         return []
-    machines = dict.fromkeys(hardware_words(line["hardware"]) for line in lines)
+    machines = dict.fromkeys(describe_hardware(line["hardware"]) for line in lines)
     seconds = sum(line["seconds"] for line in lines)
     took = f"{seconds / 3600:.1f} hours" if seconds >= 5400 else counted(round(seconds), "second")
     return [f"Computed on {'; '.join(machines)}: {took} in all, {counted(len(lines), 'cell')}."]
-
-
-def hardware_words(hardware: Mapping[str, Any]) -> str:
-    """Return ``NVIDIA H200``, or ``AMD EPYC, 2 cores``."""
-    return str(hardware["gpu"]) if "gpu" in hardware else f"{hardware['cpu']}, {counted(hardware['cores'], 'core')}"
