@@ -8,22 +8,6 @@ from dgcf.models.lightgcn import LightGCN, LightGCNConfig
 from dgcf.models.mf import MatrixFactorisation, MatrixFactorisationConfig
 from dgcf.ranking.rankings import Embeddings, ItemWeights, Ranking
 
-__all__ = [
-    "CATALOG",
-    "DGCF",
-    "DGCFConfig",
-    "DropSchedule",
-    "Embeddings",
-    "Entry",
-    "GraphModel",
-    "ItemWeights",
-    "LightGCN",
-    "LightGCNConfig",
-    "MatrixFactorisation",
-    "MatrixFactorisationConfig",
-    "Model",
-    "Ranking",
-    "SolvedModel",
-    "entry",
-    "gate_correlation",
-]
+__all__ = ["CATALOG", "DGCF", "DGCFConfig", "DropSchedule", "Embeddings", "Entry", "GraphModel", "ItemWeights"]
+__all__ += ["LightGCN", "LightGCNConfig", "MatrixFactorisation", "MatrixFactorisationConfig", "Model", "Ranking"]
+__all__ += ["SolvedModel", "entry", "gate_correlation"]

@@ -21,7 +21,6 @@ from dgcf.models.layers import received_rows
 SLOPE = 0.2
 """Slope of LeakyReLU below zero, as in NGCF's code."""
 
-LAYER_READOUTS: tuple[LayerReadout, ...] = ("mean", "last", "concat")
 Activation = Literal["leaky-relu", "relu", "tanh", "sigmoid", "none"]
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "leaky-relu": lambda x: functional.leaky_relu(x, SLOPE),
@@ -48,7 +47,7 @@ class WeightedConfig(LayeredConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_one_of("readout", self.readout, LAYER_READOUTS)
+        require_one_of("readout", self.readout, ("mean", "last", "concat"))
         require_one_of("activation", self.activation, ACTIVATIONS)
         require_range("message_dropout", self.message_dropout, 0, 0.99)
 

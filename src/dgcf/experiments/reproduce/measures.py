@@ -125,12 +125,9 @@ def gates(finished: Finished) -> dict[str, Any]:
 
 def gate_histogram(finished: Finished) -> dict[str, Any]:
     """Return a histogram of users and of items over log degree and 1/α of the last layer."""
-    alpha, dataset = _alpha(finished.trained)[-1], finished.dataset
-    sides = {
-        "users": (alpha[: dataset.n_users], dataset.train.user_degrees),
-        "items": (alpha[dataset.n_users :], dataset.train.item_degrees),
-    }
-    return {side: _histogram(1.0 / gates, degrees) for side, (gates, degrees) in sides.items()}
+    closed, train = 1.0 / _alpha(finished.trained)[-1], finished.dataset.train
+    users, items = np.split(closed, [train.n_users])
+    return {"users": _histogram(users, train.user_degrees), "items": _histogram(items, train.item_degrees)}
 
 
 def _histogram(closed: NDArray[np.float64], degrees: NDArray[np.int64]) -> dict[str, Any]:

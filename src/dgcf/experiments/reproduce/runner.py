@@ -219,10 +219,17 @@ class _CellQueue:
             self._plan()
 
     def _groups(self, stage: Stage) -> list[list[Cell]]:
-        """Return the cells of a stage that are left, in groups that this process computes together."""
-        cells = [cell for cell in self.left.values() if cell.stage == stage]
-        by_group = grouped(cells, lambda cell: (cell.kind, cell.group))
-        return [together for cells in by_group.values() for together in _side_by_side(cells, self.device)]
+        """Return the cells of a stage that are left, in groups that this process computes together.
+
+        Trainings that differ only by their seed are split into those that train at once.
+        """
+        together = []
+        left = [cell for cell in self.left.values() if cell.stage == stage]
+        for cells in grouped(left, lambda cell: (cell.kind, cell.group)).values():
+            by_seed, recipe = grouped(cells, lambda cell: cell.seed or 0), cells[0].recipe
+            seeds = [list(by_seed)] if recipe is None else groups(sorted(by_seed), recipe, self.device)
+            together += [[cell for seed in group for cell in by_seed[seed]] for group in seeds]
+        return together
 
     def _to_compute(self, claimed: Sequence[Cell]) -> list[Cell]:
         """Return what remains of claimed cells after reading and reusing what is recorded, if there is time for it."""
@@ -283,15 +290,6 @@ class _CellQueue:
         if text not in self.noted:
             self.noted.add(text)
             self.progress.note(text)
-
-
-def _side_by_side(cells: list[Cell], device: str) -> list[list[Cell]]:
-    """Split cells that differ only by name and seed into those that train at once; one training has all its names."""
-    recipe = cells[0].recipe
-    if recipe is None:
-        return [cells]
-    by_seed = grouped(cells, lambda cell: cell.seed or 0)
-    return [[cell for seed in seeds for cell in by_seed[seed]] for seeds in groups(sorted(by_seed), recipe, device)]
 
 
 def _name(cell: Cell) -> Name:

@@ -99,13 +99,8 @@ class Cell(ABC):
     @property
     def labels(self) -> dict[str, Any]:
         """The fields of its line that do not depend on the result."""
-        return {
-            "experiment": self.experiment,
-            "key": self.key,
-            "label": self.model,
-            "settings_from": self.settings,
-            "varied": dict(self.varied),
-        }
+        names = {"experiment": self.experiment, "key": self.key, "label": self.model}
+        return {**names, "settings_from": self.settings, "varied": dict(self.varied)}
 
     @cached_property
     def fingerprint(self) -> str:

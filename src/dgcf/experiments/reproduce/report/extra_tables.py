@@ -5,24 +5,14 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+from dgcf.experiments.measure import MeanStd
 from dgcf.experiments.report import Row, Table, TableCell
 from dgcf.experiments.reproduce.cells import Cell, Line, Trained, Trial
 from dgcf.experiments.reproduce.cells.base import grouped
 from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.report.tables import PROTOCOL_NOTE
-from dgcf.experiments.reproduce.report.view import (
-    MISSING,
-    Section,
-    View,
-    difference,
-    hardware_note,
-    in_words,
-    mean_std,
-    number,
-    out_of,
-    shown,
-)
+from dgcf.experiments.reproduce.report.view import MISSING, Section, View, difference, in_words, number, out_of, shown
 from dgcf.experiments.reproduce.select import Decision, decisions
 
 ROW_NAMES = ("data", "model", "settings", "varied")
@@ -125,7 +115,7 @@ def general(view: View) -> Section:
     decided = tuning(view) if view.experiment.trials else Section(notes=view.experiment.notes)
     tables, notes = list(decided.tables), list(decided.notes)
     if view.experiment.trials:
-        notes += hardware_note(view.recorded)
+        notes += view.hardware_note()
     for kind in dict.fromkeys(type(cell) for cell in view.experiment.cells if not isinstance(cell, Trial)):
         header = ("seeds", *METRICS) if kind.averaged else ("computed",)
         by_name = grouped(view.cells(kind), lambda cell_and_line: _row_name(cell_and_line[0]))
@@ -145,7 +135,8 @@ def _values(kind: type[Cell], lines: list[Line | None]) -> Row:
     """Return the means over the seeds, or the computed numbers and words in one text."""
     recorded = [line for line in lines if line is not None]
     if kind.averaged:
-        means = (mean_std([line["test"]["train"][metric] for line in recorded]) for metric in METRICS)
+        tests = [line["test"]["train"] for line in recorded]
+        means = (MeanStd.of([test[metric] for test in tests]) if tests else None for metric in METRICS)
         return [out_of(len(recorded), len(lines)), *map(shown, means)]
     computed = recorded[-1]["computed"] if recorded else {}
     return [in_words({k: v for k, v in computed.items() if not isinstance(v, dict | list)}) or MISSING]

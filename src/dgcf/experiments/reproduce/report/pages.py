@@ -21,7 +21,7 @@ from dgcf.experiments.report import Table, latex_table, latex_text, markdown_tab
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.report import extra_tables, figures, tables
-from dgcf.experiments.reproduce.report.view import MISSING, Section, View, counted, hardware_note
+from dgcf.experiments.reproduce.report.view import MISSING, Section, View, counted
 from dgcf.experiments.reproduce.results import Store
 from dgcf.files import atomic_file
 
@@ -65,7 +65,7 @@ class Page:
         """Its own section, or the general one, with notes on the hardware and on missing cells."""
         with self._format_errors():
             section = SECTIONS.get(self.name, extra_tables.general)(self.view)
-            hardware = hardware_note(self.view.recorded) if section.hardware else []
+            hardware = self.view.hardware_note() if section.hardware else []
             return replace(section, notes=[*section.notes, *hardware, *missing_notes(self.view)])
 
     @contextmanager

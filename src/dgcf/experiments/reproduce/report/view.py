@@ -69,6 +69,13 @@ class View:
     def recorded(self) -> list[Line]:
         return [line for _, line in self._lines if line is not None]
 
+    def hardware_note(self) -> list[str]:
+        """Return a note on the hardware and the time of the computation; none if nothing is recorded."""
+        machines = dict.fromkeys(describe_hardware(line["hardware"]) for line in self.recorded)
+        seconds, cells = sum(line["seconds"] for line in self.recorded), counted(len(self.recorded), "cell")
+        took = f"{seconds / 3600:.1f} hours" if seconds >= 5400 else counted(round(seconds), "second")
+        return [f"Computed on {'; '.join(machines)}: {took} in all, {cells}."] if machines else []
+
     def cells(self, kind: type[Cell] = Trained, **which: Any) -> list[tuple[Cell, Line | None]]:
         """Return the cells of a kind with their lines.
 
@@ -162,13 +169,3 @@ def counted(count: int, noun: str) -> str:
 def in_words(settings: Mapping[str, Any]) -> str:
     """Return settings as ``dim 128, layers 3``."""
     return ", ".join(f"{name} {value}" for name, value in settings.items())
-
-
-def hardware_note(lines: Sequence[Line]) -> list[str]:
-    """Return a note on the hardware and the time of the computation."""
-    if not lines:
-        return []
-    machines = dict.fromkeys(describe_hardware(line["hardware"]) for line in lines)
-    seconds = sum(line["seconds"] for line in lines)
-    took = f"{seconds / 3600:.1f} hours" if seconds >= 5400 else counted(round(seconds), "second")
-    return [f"Computed on {'; '.join(machines)}: {took} in all, {counted(len(lines), 'cell')}."]
