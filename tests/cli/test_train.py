@@ -238,7 +238,7 @@ def test_recency_needs_a_dataset_with_an_order(data: Path, tmp_path: Path) -> No
     recent = (*QUICK, "--set", "recency=1", "--set", "epochs=2", "--out", tmp_path / "run")
     for source, sentence in (
         (tmp_path / "plain.csv", "plain.csv has no timestamp column, so that there is no order to keep"),
-        (data, "planted does not know the order of its pairs, so that there is none to keep"),
+        (data, "planted has no order of pairs to keep"),
     ):
         assert sentence in refusal("train", source, *recent)
         assert not (tmp_path / "run").exists()

@@ -141,7 +141,7 @@ def test_dataset_that_the_run_was_not_trained_on_is_refused(run: Path, tmp_path:
     mine = tmp_path / "run"
     shutil.copytree(run, mine)
     (mine / "recommender.dgcf").unlink(missing_ok=True)
-    with pytest.raises(ConfigError, match="was trained otherwise: dataset planted"):
+    with pytest.raises(ConfigError, match="with other settings: dataset planted"):
         dgcf.load(mine, data="checkerboard")
 
 
@@ -151,7 +151,7 @@ def test_dataset_that_the_run_was_not_trained_on_is_refused(run: Path, tmp_path:
         (lambda path: None, "does not exist"),
         (lambda path: path.mkdir(), "holds neither a recommender nor a run"),
         (lambda path: path.write_bytes(b""), "damaged or not a recommender"),
-        (lambda path: path.write_text("user,item\n1,2\n"), "damaged or not a recommender"),
+        (lambda path: path.write_text("user,item\n1,2\n"), "is not a recommender; give a run folder"),
     ],
 )
 def test_path_that_is_neither_run_nor_artefact_is_refused(tmp_path: Path, make: Any, message: str) -> None:
@@ -164,5 +164,5 @@ def test_run_without_best_weights_is_refused(run: Path, tmp_path: Path) -> None:
     mine = tmp_path / "run"
     shutil.copytree(run, mine)
     (mine / "best.safetensors").unlink()
-    with pytest.raises(ArtifactError, match="no best state yet"):
+    with pytest.raises(ArtifactError, match="has not been validated yet"):
         dgcf.load(mine)

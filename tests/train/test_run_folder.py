@@ -213,8 +213,8 @@ def test_a_folder_with_a_run_is_not_overwritten(run: Run, dataset: Dataset) -> N
 
 
 def test_open_refuses_a_folder_without_a_run(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(ArtifactError, match="is not a run folder: it has no run"):
+    for path, reason in ((tmp_path, "it has no run.json"), (tmp_path / "absent", "it does not exist")):
+        with pytest.raises(ArtifactError, match=f"is not a run folder: {reason}"):
             Run.open(path)
     (tmp_path / "run.json").write_text('{"format": 1')
     with pytest.raises(ArtifactError, match="is damaged"):
@@ -248,7 +248,7 @@ def test_damaged_foreign_and_misshapen_checkpoints(run: Run, dataset: Dataset, f
 
 
 def test_best_refuses_a_run_without_validation_so_far(run: Run, dataset: Dataset) -> None:
-    with pytest.raises(ArtifactError, match="has no best state yet"):
+    with pytest.raises(ArtifactError, match="has not been validated yet"):
         load(run, dataset)
 
 

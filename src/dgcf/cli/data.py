@@ -87,7 +87,8 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 @app.command("fetch")
 def fetch_dataset(
-    name: Annotated[str, Argument(help="A known name (`dgcf data list`).", show_default=False)], as_json: AsJson = False
+    name: Annotated[str, Argument(metavar="NAME", help="A known name (`dgcf data list`).", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Download a known dataset into the cache and verify its SHA-256; local files are only verified.
 

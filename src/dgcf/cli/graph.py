@@ -40,7 +40,8 @@ def command(
 ) -> None:
     """Count direct and cross-hop edges of the training graph, and the memory of each form of propagation.
 
-    The ratio is the paper's: the larger of the two counts divided by the smaller; 1 is best.
+    The ratio is the paper's: the larger of the two counts divided by the smaller; 1 is best. L is the matrix of direct
+    edges, Lc that of cross-hop edges, I the identity.
 
     Example: `dgcf graph deoscirec/ml-1m --epsilon 0.001`
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dgcf.recommend import Recommender
 
 DATA_HELP = "A known name (`dgcf data list`), a prepared folder, a folder with train/validation/test files, or a file."
-MODELS = "Model name (`dgcf models`)."
+MODEL_HELP = "Model name (`dgcf models`)."
 PRESETS = "paper, official-code or plain"
 PRESET_HELP = f"Settings to start from: {PRESETS}."
 MAX_SEEDS = 10_000

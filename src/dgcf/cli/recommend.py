@@ -22,7 +22,7 @@ def command(
     target: Annotated[
         Path | None, Option("--out", "-o", help="File to write with --all: .parquet, .csv or .jsonl.")
     ] = None,
-    only: Annotated[list[str] | None, Option(help="Restrict to this item; repeatable.")] = None,
+    only: Annotated[list[str] | None, Option(help="Recommend only from these items; repeat it for each.")] = None,
     exclude: Annotated[list[str] | None, Option(help="Never recommend this item; repeatable.")] = None,
     seen: Annotated[bool, Option("--seen", help="Also recommend items that the user has.")] = False,
     why: Annotated[bool, Option("--why", help="Explain each recommendation.")] = False,

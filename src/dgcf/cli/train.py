@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from dgcf.cli.inputs import MAX_SEEDS, MODELS, Device, Mask, Preset, out_option, read_dataset, set_option
+from dgcf.cli.inputs import MAX_SEEDS, MODEL_HELP, Device, Mask, Preset, out_option, read_dataset, set_option
 from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings, read_toml
 from dgcf.data import Dataset
@@ -21,7 +21,7 @@ def command(
     data: Annotated[
         str | None, Argument(metavar="DATA", help="A known name, a folder or a file; optional with --resume.")
     ] = None,
-    model: Annotated[str | None, Option(help=MODELS, show_default="dgcf")] = None,
+    model: Annotated[str | None, Option(help=MODEL_HELP, show_default="dgcf")] = None,
     preset: Preset = None,
     settings: Annotated[
         list[str] | None, set_option("Override a setting of the preset (`dgcf models MODEL` lists them); repeatable.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from dgcf.cli.inputs import MODELS, PRESET_HELP, Data, Device, out_option, read_dataset, set_option
+from dgcf.cli.inputs import MODEL_HELP, PRESET_HELP, Data, Device, out_option, read_dataset, set_option
 from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings
 from dgcf.data.paths import absolute_source
@@ -16,7 +16,7 @@ from dgcf.errors import StoppedError
 
 def command(
     data: Data,
-    model: Annotated[str, Option(help=MODELS)] = "dgcf",
+    model: Annotated[str, Option(help=MODEL_HELP)] = "dgcf",
     trials: Annotated[
         int | None, Option(min=1, help="Total number of finished trials of the study.", show_default="30")
     ] = None,

@@ -66,8 +66,8 @@ def _as_prepared(dataset: Dataset, preparation: Preparation | None) -> Dataset:
         )
     if preparation.keep_order and dataset.order is None:
         raise DataError(
-            f"{dataset.name} does not know the order of its pairs, so that there is none to keep; name a file with "
-            "times or lists that it was made from, or leave --keep-order and recency out."
+            f"{dataset.name} has no order of pairs to keep; name the file with times or lists that it was made from, "
+            "or leave --keep-order and recency out."
         )
     return dataset
 

@@ -68,7 +68,10 @@ def k_core(rows: Interactions, user_k: int, item_k: int, *, iterate: bool = True
     after = (_present(user_idx, len(rows.users)), _present(item_idx, len(rows.items)))
     name = f"users with < {user_k}, items with < {item_k}" + ("" if iterate else ", once")
     if not len(kept):
-        raise DataError(f"the filter '{name}' leaves no interaction of {len(rows):,}; lower its numbers.")
+        raise DataError(
+            f"none of {len(rows):,} interactions is left with at least {user_k} per user and {item_k} per item; "
+            "lower --user-core or --item-core."
+        )
     removed = Removed(name, len(rows) - len(kept), before[0] - after[0], before[1] - after[1])
     return (rows.keep(kept) if len(kept) < len(rows) else rows), removed
 

@@ -107,7 +107,8 @@ def notes(result: CompareResult) -> list[str]:
         f"all items ranked, mask {result.mask}.",
         f"Mean ± sample standard deviation over seeds; the best in bold. * differs from {reference}: paired sign-flip "
         f"permutation test over users, each averaged over the seeds, with p < {LEVEL:g} after Holm's correction over "
-        f"{result.n_comparisons} comparisons; with several seeds of both models, also a t-test over users and seeds.",
+        f"{result.n_comparisons} comparison{'' if result.n_comparisons == 1 else 's'}; with several seeds of both "
+        "models, also a t-test over users and seeds.",
         "The tests generalise to other users of this dataset and split, not to other data, splits or settings.",
         "Seconds: training and validation of one run, mean over the runs. Peak MB: highest resident memory of the "
         "process, libraries included.",

@@ -166,7 +166,7 @@ class Container:
     def _directory(self) -> dict[str, tuple[int, int]]:
         """Return the first byte and the size of each member of a ZIP."""
         places: dict[str, tuple[int, int]] = {}
-        with open_member(self.path.resolve()) as file, zipfile.ZipFile(_Directory(file)) as archive:
+        with open_member(self.path.resolve()) as file, zipfile.ZipFile(_Directory(file, self.path)) as archive:
             end = 0
             for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
                 if info.compress_type != zipfile.ZIP_STORED or info.flag_bits or info.file_size != info.compress_size:
@@ -192,7 +192,9 @@ class Container:
 class _Directory:
     """A file whose directory ``zipfile`` reads; each read is limited to the largest directory of an artefact."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        if not (b"PK".startswith(file.read(2)) or zipfile.is_zipfile(file)):  # an artefact cut short begins with PK
+            raise ArtifactError(f"{path} is not a recommender; give a run folder of `dgcf train` or a .dgcf file.")
         self._file = file
         self.seek, self.tell = file.seek, file.tell
 

@@ -42,8 +42,8 @@ class FoldIn:
         self.snapshot = snapshot
         if snapshot.layers is None or snapshot.rule is None:
             raise DataError(
-                f"model {snapshot.model} cannot fold in a new user or item: its embeddings do not follow from the "
-                "graph alone; train one whose embeddings do, such as dgcf or lightgcn."
+                f"model {snapshot.model} cannot fold in a new user or item: its embeddings depend on more than the "
+                "graph; train a model that can, such as dgcf or lightgcn."
             )
         self.layers: Layers = snapshot.layers
         self.neighbours = Neighbours(snapshot.train, snapshot.rule)

@@ -89,7 +89,7 @@ def _of_run(run: Path, data: Any, notify: Notify | None) -> Snapshot:
     from dgcf.train import Run
 
     if notify is not None:
-        notify(f"making a recommender of {run}, once")
+        notify(f"writing {BESIDE_WEIGHTS} for {run}")
     snapshot = from_run(Run.open(run), data, notify)
     try:
         _save_in_run(snapshot, run, weights)

@@ -41,23 +41,23 @@ class TrainConfig:
     dropout_draws: Literal["layer", "step"] = "layer"
     """Each ``layer`` draws its own (the paper), or all layers of a ``step`` share one draw (the authors' code)."""
     loss: LossName = "bpr"
-    """``bpr``; ``bpr-hardest``, of a pair's negatives; ``softmax``, sampled, on cosines; ``softmax-product``, on inner
-    products; ``directau``."""
+    """``bpr``; ``bpr-hardest``: against the highest-scored of a pair's negatives; ``softmax``: sampled, on cosines;
+    ``softmax-product``: on inner products; ``directau``: alignment and uniformity."""
     sampler: Sampling = "interaction"
     """``interaction``: each training pair once an epoch; ``user``: uniform users, one positive each."""
     recency: float = 0.0
-    """A pair with k later ones of the same user is drawn with weight ``(1 + k) ** -recency``: 0 all alike. Pairs are
-    then drawn with replacement. Needs data that knows the order (``dgcf data prepare --keep-order``)."""
+    """Above 0, favours recent pairs: a pair with k later pairs of the same user is drawn, with replacement, with weight
+    ``(1 + k) ** -recency``. Requires data with a known order (``dgcf data prepare --keep-order``)."""
     temperature: float = tunable(0.2, Between(0.05, 0.5, log=True))
     """τ of the softmax loss: the lower, the more the hardest negatives count."""
     uniformity: float = tunable(1.0, Between(0.1, 10.0, log=True))
     """γ of the directau loss: how strongly rows are spread, against pairs being drawn together."""
     storage: Literal["float32", "bfloat16"] = "float32"
-    """How a GPU keeps layers and their gradients between products; sums and weights are float32 always."""
+    """Type in which a GPU stores layers and their gradients; sums and weights are always float32."""
     negatives: int | None = None
-    """Items a pair is compared with: its own (1, or 8 for ``bpr-hardest``), or shared in a softmax (1024)."""
+    """Number of negatives: per pair (default 1; 8 for ``bpr-hardest``), or shared by the batch (softmax: 1024)."""
     popularity: float = 0.0
-    """Shared negatives are drawn by their training pairs to this power: 0 all alike, 1 as in-batch negatives are."""
+    """Shared negatives are drawn with probability ∝ (training pairs of the item)^popularity; 0 is uniform."""
 
     def __post_init__(self) -> None:
         require_one_of("storage", self.storage, ("float32", "bfloat16"))

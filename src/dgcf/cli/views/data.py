@@ -61,12 +61,13 @@ def draw_statistics(s: Statistics) -> None:
     table.add_row("density", f"{s.density:.5f}")
     for name in ("users", "items"):
         spread = ", ".join(f"{share} {value:g}" for share, value in s.degrees[name].items() if share != "mean")
-        table.add_row(f"training pairs of {name}", f"mean {s.degrees[name]['mean']:.1f}; {spread}")
+        table.add_row(f"training pairs of {name}", f"mean {s.degrees[name]['mean']:.1f}; quantiles {spread}")
     popular = [f"{part} {value:.1f}" for part, value in s.popularity.items() if value is not None]
-    table.add_row("other users of a pair's item", ", ".join(popular))
-    table.add_row("order of a user's pairs", "known" if s.ordered else "unknown")
+    table.add_row("mean popularity of a pair's item", ", ".join(popular))
+    table.add_row("order of a user's pairs", "kept" if s.ordered else "not kept (see --keep-order)")
     table.add_row("fingerprint", Text(s.fingerprint, overflow="fold"))
-    table.add_row("known as", s.known_as or "–")
+    if s.known_as:
+        table.add_row("known as", s.known_as)
     out.print(table)
     for message in s.warnings:
         warn(message)

@@ -38,7 +38,8 @@ def draw(name: str, report: GraphReport) -> None:
 def _draw_histogram(report: GraphReport) -> None:
     assert report.histogram is not None
     edges, counts = report.histogram.edges, report.histogram.counts
-    table = Table("value of Lc from", "entries", "", title=f"all {report.histogram.total:,} values of Lc")
+    table = Table("value from", "entries", "")
+    table.title = f"all {report.histogram.total:,} values of the cross-hop matrix Lc"
     # An ε outside the range of the values is marked at the nearest end.
     marked = min(max(int(edges.searchsorted(report.cross.epsilon, side="right")) - 1, 0), len(counts) - 1)
     for place, count in enumerate(counts):
@@ -65,8 +66,9 @@ def draw_oscillation(name: str, report: OscillationReport) -> None:
             notify(f"{label} did not settle in {walk.steps:,} steps; its last gap is not its limit.")
     out.print(table)
     notify(
-        "Decay: the factor by which a step shrinks the distance to the limit, in the long run. Flip: the same factor "
-        "for the part that changes sign at every step, the oscillation; 1 means that it never ends."
+        "≤ bound: no gap exceeds the paper's bound. Decay: the factor by which a step shrinks the distance to the "
+        "limit, in the long run. Flip: the same factor for the part that changes sign at every step, the oscillation; "
+        "1 means that it never ends."
     )
     if not report.connected:
         _draw_components(report)

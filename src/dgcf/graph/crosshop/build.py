@@ -59,7 +59,7 @@ class CrossHop:
         if self.off_diagonal == 0:
             return (
                 f"epsilon {self.epsilon:g} leaves no cross-hop edge between different nodes; "
-                "lower it, or set epsilon to 'auto'."
+                "lower it or set it to 'auto'; if it is 'auto', set cross=none."
             )
         if self.edges > TOO_MANY * self.direct_edges:
             return (

@@ -154,9 +154,8 @@ class Run:
             run = cls(target, check_type(raw, _Description), checked=checked)
             _ = run.recipe  # rejects settings that no model has
         except (FileNotFoundError, NotADirectoryError) as problem:
-            raise ArtifactError(
-                f"{target} is not a run folder: it has no run.json; give a folder that `dgcf train` made."
-            ) from problem
+            reason = "it has no run.json" if target.exists() else "it does not exist"
+            raise ArtifactError(f"{target} is not a run folder: {reason}; give a folder of `dgcf train`.") from problem
         except (OSError, ValueError, ConfigError) as problem:
             raise ArtifactError(f"{target / ABOUT} is damaged ({str(problem).rstrip('.')}); train again.") from problem
         if not checked:
@@ -199,7 +198,8 @@ class Run:
         """Raise ``ConfigError`` if dataset, model, settings or seed differ from those of the run."""
         if changes := self.changes(dataset, recipe, seed):
             raise ConfigError(
-                f"{self.path} was trained otherwise: {'; '.join(changes)}; use what it began with, or start a new run."
+                f"{self.path} was trained on another dataset or with other settings: {'; '.join(changes)}; use the "
+                "original ones, or start a new run."
             )
 
     # -- written while training -------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class Run:
         """Return the weights of the best epoch, as ``model.…``."""
         if not os.path.lexists(self.path / BEST):
             raise ArtifactError(
-                f"{self.path} has no best state yet; let it train up to its first validation: --resume {self.path}."
+                f"{self.path} has not been validated yet; continue it with `dgcf train --resume {self.path}`."
             )
         best = self._load(BEST)
         if self.has_checkpoint and best.about["epoch"] != (epoch := _best_epoch(self._describe(LAST))):
