@@ -83,7 +83,7 @@ def test_best_settings_train_to_the_same_result(data: Path, tmp_path: Path, monk
         (("--search", "l2=1:0"), "give the lower number first"),
         (("--search", "l2"), "is no search space"),
         (("--set", "dim=8", "--search", "dim=8,16"), "dim is both fixed"),
-        (("--metric", "recall"), "names no cut-off"),
+        (("--metric", "recall"), "has no valid cut-off"),
         (("--model", "dgfc"), "did you mean 'dgcf'?"),
         (("--device", "abacus"), "device 'abacus' cannot be used here"),
     ],

@@ -36,7 +36,7 @@ def test_cut_off_that_is_not_a_positive_integer_is_refused(ks: Any) -> None:
 
 @pytest.mark.parametrize("text", ["0", "020", "+20", "-1", "2.5", "", "٢٠", "1_000", "9" * 30, "9" * 5000])
 def test_metric_without_a_usable_cut_off_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"names no cut-off; write the metric as recall@20\.$"):
+    with pytest.raises(ConfigError, match=r"has no valid cut-off; write the metric as recall@20\.$"):
         parse_metric(f"recall@{text}")
 
 

@@ -157,7 +157,7 @@ def test_cut_off_beyond_the_number_of_items():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mask": "train+validation"}, "hides every item that validation looks for"),
+        ({"mask": "train+validation"}, "hides every item of the validation split"),
         ({"split": "tset"}, "the split is 'tset', expected one of validation, test; did you mean 'test'"),
         ({"split": "train"}, r"expected one of validation, test\.$"),
         ({"split": "test", "mask": "none"}, r"the mask is 'none', expected one of train, train\+validation"),

@@ -363,7 +363,7 @@ def test_invalid_search_is_refused_before_anything_is_written(dataset: Dataset, 
         ({"search": {"layers": Between(0, 2)}}, "--search layers: layers is 0, expected from 1 to 64"),
         ({"search": {"loss": OneOf(("bpr", "bqr"))}}, "--search loss: loss of training is 'bqr'"),
         ({"search": {"metric": OneOf(("recall@20", "ndcg@20"))}}, "name it with --metric"),
-        ({"metric": "recal@20"}, "'recal@20' is no metric"),
+        ({"metric": "recal@20"}, "'recal@20' is not a metric"),
         ({"seed": -1}, "seed -1 is negative"),
         ({"dataset": bare}, "planted has no validation split"),
     ):

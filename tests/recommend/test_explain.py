@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from dgcf.data import Dataset
 from dgcf.errors import ConfigError, DataError
 from dgcf.recommend import Recommender, Snapshot
-from dgcf.recommend.explain import Explanation, Kind, Part
-from dgcf.recommend.plots import draw_bars
+from dgcf.recommend.explain import Explanation, Kind, Part, draw_bars
 from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, random_dataset, untrained
 
 

@@ -13,7 +13,7 @@ from dgcf.data import Dataset
 from dgcf.graph import PropagationSpec, build_propagation
 from dgcf.graph.spec import DIRECT
 from dgcf.recommend.capture import _rule
-from dgcf.recommend.neighbours import Neighbours
+from dgcf.recommend.foldin import Neighbours
 from dgcf.recommend.snapshot import Side
 from tests.recommend.conftest import graphs, random_dataset
 

@@ -43,7 +43,7 @@ def command(
     explanation = answers.explain(rec, item, user=user, items=items or ())
     chart = target or (Path("why.png") if plot else None)
     if chart is not None:
-        from dgcf.recommend.plots import draw_bars
+        from dgcf.recommend.explain import draw_bars
 
         draw_bars(explanation, chart)
     shown = explanation.top(top) if top else explanation

@@ -1,1 +1,1 @@
-"""Evaluate rankings: metrics with their uncertainty, and paired tests."""
+"""Evaluate rankings: metrics, their uncertainty, and paired tests."""

@@ -1,4 +1,4 @@
-"""The outcome of one evaluation: means, per-user values, uncertainty, and what must stand beside them."""
+"""The result of an evaluation: means, values per user, uncertainty, and the protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgcf.evaluate.bootstrap import CONFIDENCE, RESAMPLES, bootstrap_intervals
 
 @dataclass(frozen=True)
 class UserGroup:
-    """Users with ``at_least`` to ``at_most`` interactions; ``means`` is empty where there are none."""
+    """The users with ``at_least`` to ``at_most`` interactions; ``means`` is empty if there are none."""
 
     at_least: int
     at_most: int
@@ -27,25 +27,19 @@ class UserGroup:
     means: Mapping[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "at_least": self.at_least,
-            "at_most": self.at_most,
-            "users": self.users,
-            "interactions": self.interactions,
-            **self.means,
-        }
+        counts = {"at_least": self.at_least, "at_most": self.at_most, "users": self.users}
+        return {**counts, "interactions": self.interactions, **self.means}
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One evaluation: ``means["recall@20"]`` and what must stand beside it.
+    """The metrics of one ranking, such as ``means["recall@20"]``, with the protocol they were measured by.
 
-    ``split`` was ranked for with the items of ``mask`` hidden. ``user_idx`` (n,) ascending, the users
-    evaluated; ``values[name]`` (n,) the value of each; ``train_degrees`` and ``all_degrees`` (n,) how many items
-    each has in train and in all splits. ``coverage`` belongs to all lists together and has no value per user.
-    ``left_out`` counts the users without a relevant item and those with one but without a train item.
-    ``leaked_pairs`` are relevant pairs of the users evaluated that the mask hides: no ranking can reach them,
-    and they stay in the denominators.
+    ``split`` holds the relevant items; the items of ``mask`` were hidden. ``user_idx`` (n,): the users evaluated,
+    ascending; ``values[name]`` (n,): their values; ``train_degrees`` and ``all_degrees`` (n,): their number of items in
+    train and in all splits. ``coverage`` is of all lists together and has no value per user. ``left_out`` counts the
+    users without a relevant item, and those with one but without a train item. ``leaked_pairs``: the number of relevant
+    pairs of the users evaluated that the mask hides; no ranking can reach them, and they stay in the denominators.
     """
 
     split: str
@@ -74,7 +68,7 @@ class Evaluation:
 
     @cached_property
     def standard_errors(self) -> Mapping[str, float]:
-        """``s / √n`` with the sample deviation s (ddof 1); 0 for a single user, who shows no spread."""
+        """``s / √n`` with the sample deviation s (ddof 1); 0 for a single user."""
         n = self.users_evaluated
         return MappingProxyType(
             {name: float(value.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0 for name, value in self.values.items()}
@@ -82,7 +76,7 @@ class Evaluation:
 
     @cached_property
     def intervals(self) -> Mapping[str, tuple[float, float]]:
-        """Percentile bootstrap interval of each mean, over users; computed on first use."""
+        """The percentile bootstrap interval of each mean, over users; computed on first use."""
         table = np.column_stack(list(self.values.values()))
         bounds = bootstrap_intervals(table, seed=self.seed, resamples=self.resamples, confidence=self.confidence)
         return MappingProxyType(
@@ -90,7 +84,7 @@ class Evaluation:
         )
 
     def value(self, name: str) -> NDArray[np.float64]:
-        """(n,) the per-user values of the metric ``name``, such as ``recall@20``."""
+        """Return the values per user (n,) of a metric such as ``recall@20``."""
         if name not in self.values:
             raise ConfigError(
                 f"'{name}' was not measured per user, only {', '.join(self.values)} were"
@@ -101,12 +95,11 @@ class Evaluation:
     def groups(
         self, bounds: Sequence[int] | None = None, *, n_groups: int = 4, count: str = "train"
     ) -> tuple[UserGroup, ...]:
-        """The users evaluated by their number of interactions, fewest first.
+        """Return the users evaluated in groups by their number of interactions, fewest first.
 
-        ``bounds`` (b₁ < b₂ < …) are the largest numbers of the groups: 0 … b₁, then b₁ + 1 … b₂, and so on; users
-        above the last bound form one group more. Without bounds the groups hold about equally many
-        interactions (``equal_interaction_bounds``). ``count``: interactions of ``train``, or of ``all`` splits, as
-        in the paper's figure.
+        ``bounds`` (b₁ < b₂ < …) are the largest numbers of the groups: 0 … b₁, b₁ + 1 … b₂, and so on; users above the
+        last bound form one more group. Without bounds, groups have about equally many interactions
+        (``equal_interaction_bounds``). ``count``: interactions in ``train``, or in ``all`` splits, as in the paper.
         """
         if count not in ("train", "all"):
             raise ConfigError(f"count is '{count}', expected 'train' or 'all' interactions.")
@@ -124,9 +117,9 @@ class Evaluation:
         return UserGroup(low, high, users, int(degrees[chosen].sum()), means)
 
     def to_dict(self, *, uncertainty: bool = True, per_user: bool = False) -> dict[str, Any]:
-        """JSON-ready: ``{"recall@20": …, "ndcg@20": …, …, "mask": "train", "users_evaluated": 928, …}``.
+        """Return JSON data: ``{"recall@20": …, …, "mask": "train", "users_evaluated": 928, …}``.
 
-        ``uncertainty`` adds standard errors and bootstrap intervals, ``per_user`` the value of each user.
+        ``uncertainty`` adds standard errors and bootstrap intervals; ``per_user`` adds the values of each user.
         """
         answer: dict[str, Any] = {
             **self.means,
@@ -148,22 +141,22 @@ class Evaluation:
 
 
 def equal_interaction_bounds(degrees: NDArray[np.int64], n_groups: int) -> tuple[int, ...]:
-    """The largest degree of each of at most ``n_groups`` groups of users, about equal in their sums of degrees.
+    """Return the largest degree of each of at most ``n_groups`` groups of users with about equal sums of degrees.
 
-    Users are taken in order of their degree, all of one degree together, until a group has at least
-    1/n_groups of the whole; then the next group begins. On the authors' ML-1M, counting all interactions, this
-    gives the paper's 35, 65, 114 and 524 (which it prints as "<": they are "≤").
+    Users are taken by ascending degree, all of one degree together, until a group has at least 1/n_groups of the sum.
+    On the authors' ML-1M, counting all interactions, this gives the paper's 35, 65, 114 and 524 (printed as "<", in
+    fact "≤").
     """
     if n_groups < 1:
         raise ConfigError(f"n_groups is {n_groups}; give a whole number from 1 on.")
     degree, count = np.unique(degrees, return_counts=True)
     weight = degree * count
-    ends, held = [], 0
+    ends, total = [], 0
     for level, added in zip(degree.tolist(), weight.tolist(), strict=True):
-        held += added
-        if held * n_groups >= weight.sum():
+        total += added
+        if total * n_groups >= weight.sum():
             ends.append(level)
-            held = 0
+            total = 0
     return tuple(ends) if ends and ends[-1] == degree[-1] else (*ends, int(degree[-1]))
 
 

@@ -1,4 +1,4 @@
-"""Full-ranking evaluation: a scorer and a dataset's splits in, an ``Evaluation`` with per-user values out."""
+"""Evaluate a scorer on a split of a dataset by ranking all items."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dgcf.ranking.torch_backend import MEMORY, Scorer, top_k_by_scores
 
 SPLITS = ("validation", "test")
 MASKS = ("train", "train+validation")
-_BYTES_PER_RANK = 40  # an item, a score, a hit and what a metric makes of them
+_BYTES_PER_RANK = 40  # item, score, hit and a metric's temporaries
 
 
 class Splits(Protocol):
-    """What evaluation needs of a dataset; ``dgcf.data.dataset.Dataset`` is one."""
+    """The splits of a dataset; ``dgcf.data.dataset.Dataset`` implements it."""
 
     @property
     def train(self) -> Pairs: ...
@@ -34,12 +34,12 @@ class Splits(Protocol):
 class Evaluator:
     """Ranks all items for each user: ``Evaluator(dataset, split="test", ks=(10, 20)).evaluate(scorer)``.
 
-    ``split`` holds the relevant items. ``mask`` hides a user's train items, as the authors' code does, or
-    those of train and validation, as is usual elsewhere; the second makes no sense on validation and is
-    refused. Users without a relevant item are left out, since no metric is defined for them, and so are
-    users without a train item, as in the authors' code (``cold_users=True`` keeps those). A relevant item
-    that the mask hides cannot be reached; it still counts as relevant, as in the authors' code, and the
-    number is reported. ``user_idx``, ``left_out`` and ``leaked_pairs`` are known before anything is ranked.
+    ``split`` holds the relevant items. ``mask`` hides a user's train items, as the authors' code does, or those of
+    train and validation, as is usual elsewhere; the latter is refused for the validation split. Users without a
+    relevant item are left out, because no metric is defined for them, and so are users without a train item, as in the
+    authors' code (``cold_users=True`` includes them). A relevant item that the mask hides counts as relevant, as in the
+    authors' code; the number of such pairs is reported. ``user_idx``, ``left_out`` and ``leaked_pairs`` are set before
+    ranking.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Evaluator:
         resamples: int = RESAMPLES,
         confidence: float = CONFIDENCE,
     ) -> None:
-        _known("split", split, SPLITS)
-        _known("mask", mask, MASKS)
+        _require_one_of("split", split, SPLITS)
+        _require_one_of("mask", mask, MASKS)
         if split == "validation" and mask != "train":
             raise ConfigError(
-                "the mask 'train+validation' hides every item that validation looks for; "
-                "use the mask 'train' there, or evaluate on 'test'."
+                "the mask 'train+validation' hides every item of the validation split; use the mask 'train', or "
+                "evaluate on 'test'."
             )
         self.split, self.mask, self.ks = split, mask, require_cut_offs(ks, splits.train.n_items)
         self._memory, self._chunk = memory, chunk
@@ -76,15 +76,15 @@ class Evaluator:
             require_memory(len(self.user_idx) * longest * _BYTES_PER_RANK, ranked, "give a smaller k")
 
     def _choose_users(self, cold_users: bool) -> None:
-        """Who is evaluated, who is not and why, and how many of the relevant pairs the mask hides."""
+        """Set the users evaluated, the numbers left out, and the number of relevant pairs that the mask hides."""
         relevant = self._relevant.user_degrees > 0
         trained = self._train.user_degrees > 0
         chosen = relevant if cold_users else relevant & trained
         if not chosen.any():
-            wanted = "" if cold_users else "both a train item and "
+            also = "" if cold_users else "both a train item and "
             raise DataError(
-                f"no user has {wanted}a {self.split} item; "
-                f"prepare the dataset with a {self.split} split, or evaluate on another."
+                f"no user has {also}a {self.split} item; prepare the dataset with a {self.split} split, or evaluate on "
+                "another."
             )
         self.user_idx = np.flatnonzero(chosen)
         self.left_out = {"without_relevant": int((~relevant).sum()), "without_train": int((relevant & ~chosen).sum())}
@@ -92,11 +92,10 @@ class Evaluator:
         self.leaked_pairs = int(chosen[hidden // max(self._relevant.n_items, 1)].sum())
 
     def evaluate(self, scorer: Scorer) -> Evaluation:
-        """Rank with ``scorer`` (anything with ``scores(user_idx) -> (batch, n_items)``)."""
+        """Return the metrics of a scorer's ranking (any object with ``scores(user_idx) -> (batch, n_items)``)."""
         users, n_items = self.user_idx, self._train.n_items
-        ranked = top_k_by_scores(
-            scorer, users, self._masked, self.ks[-1], memory=self._memory, chunk=self._chunk
-        ).item_idx.numpy(force=True)
+        best = top_k_by_scores(scorer, users, self._masked, self.ks[-1], memory=self._memory, chunk=self._chunk)
+        ranked = best.item_idx.numpy(force=True)
         hits = hit_matrix(ranked, users, self._relevant)
         n_relevant = self._relevant.user_degrees[users]
         values = {f"{name}@{k}": metric(hits, n_relevant, k) for k in self.ks for name, metric in METRICS.items()}
@@ -118,7 +117,7 @@ class Evaluator:
         )
 
 
-def _known(what: str, word: str, known: tuple[str, ...]) -> None:
-    if word not in known:
-        hint = did_you_mean(word, known) or "."
-        raise ConfigError(f"the {what} is '{word}', expected one of {', '.join(known)}{hint}")
+def _require_one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        hint = did_you_mean(value, choices) or "."
+        raise ConfigError(f"the {option} is '{value}', expected one of {', '.join(choices)}{hint}")

@@ -1,7 +1,7 @@
-"""The one definition of each metric: rankings become hits, hits become a value per user.
+"""The definitions of the metrics: from rankings to hits, from hits to a value per user.
 
-Notation: user u has a set of relevant items R_u, |R_u| ≥ 1; ``hit_r`` is 1 where the item at rank r = 1 … K
-is relevant, else 0. A list shorter than K counts as one with misses at its end.
+Notation: R_u is the set of relevant items of user u, |R_u| ≥ 1; ``hit_r`` is 1 if the item at rank r = 1 … K is
+relevant, else 0. A list shorter than K counts as one with misses at its end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Metric = Callable[[Hits, NDArray[np.int64], int], PerUser]
 
 
 def hit_matrix(item_idx: NDArray[np.int64], user_idx: NDArray[np.int64], relevant: Pairs) -> Hits:
-    """(n, K) is the item at each rank relevant to its user; ``item_idx`` (n, K), −1 for no item, is never."""
+    """Return (n, K) whether each item of ``item_idx`` (n, K) is relevant to its user; −1 stands for no item."""
     if len(relevant) == 0:
         return np.zeros(item_idx.shape, dtype=np.bool_)
     keys = relevant.keys()  # ascending
@@ -33,8 +33,7 @@ def hit_matrix(item_idx: NDArray[np.int64], user_idx: NDArray[np.int64], relevan
 
 def recall(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> PerUser:
     """``Recall@K = Σ_{r ≤ K} hit_r / |R_u|``: (n, ≥ k) hits, (n,) sizes → (n,)."""
-    first = _first(hits, n_relevant, k)
-    return np.asarray(first.sum(1) / n_relevant)
+    return np.asarray(_first(hits, n_relevant, k).sum(1) / n_relevant)
 
 
 def precision(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> PerUser:
@@ -55,8 +54,7 @@ def reciprocal_rank(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> PerUse
 def ndcg(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> PerUser:
     """``NDCG@K = Σ_{r ≤ K} hit_r / log₂(r + 1)  ÷  Σ_{r ≤ min(K, |R_u|)} 1 / log₂(r + 1)``.
 
-    Gains are binary. The ideal ranking has hits at its first min(K, |R_u|) ranks, so a perfect list scores 1
-    whatever K is.
+    Gains are binary. The ideal ranking has hits at its first min(K, |R_u|) ranks, so a perfect list scores 1 for any K.
     """
     first = _first(hits, n_relevant, k)
     discount = 1 / np.log2(_ranks(k) + 1)
@@ -68,8 +66,7 @@ def ndcg(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> PerUser:
 def average_precision(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> PerUser:
     """``AP@K = Σ_{r ≤ K} hit_r · Precision@r  ÷  min(K, |R_u|)``; its mean over users is MAP@K.
 
-    trec_eval's ``map_cut`` divides by |R_u| instead, so that a perfect list of K < |R_u| items scores below
-    1.
+    trec_eval's ``map_cut`` divides by |R_u| instead, so a perfect list of K < |R_u| items scores below 1.
     """
     first = _first(hits, n_relevant, k)
     return np.asarray((first * first.cumsum(1) / _ranks(k)).sum(1) / np.minimum(n_relevant, k))
@@ -86,38 +83,38 @@ METRICS: Mapping[str, Metric] = {
 
 
 def popularity(item_idx: NDArray[np.int64], item_degrees: NDArray[np.int64], k: int) -> PerUser:
-    """Mean number of train interactions of the first K items of each user; 0 where the list is empty."""
+    """Return the mean number of train interactions of the first K items of each user; 0 for an empty list."""
     first = item_idx[:, :k]
-    shown = first >= 0
-    degree = np.where(shown, item_degrees[first], 0)
-    return np.asarray(degree.sum(1) / np.maximum(shown.sum(1), 1))
+    ranked = first >= 0
+    degree = np.where(ranked, item_degrees[first], 0)
+    return np.asarray(degree.sum(1) / np.maximum(ranked.sum(1), 1))
 
 
 def coverage(item_idx: NDArray[np.int64], n_items: int, k: int) -> float:
-    """The share of all items that stand in the first K of at least one user."""
+    """Return the share of all items that are among the first K of at least one user."""
     first = item_idx[:, :k]
     return float(len(np.unique(first[first >= 0])) / n_items)
 
 
 def parse_metric(name: str) -> tuple[str, int]:
-    """``"recall@20"`` → ``("recall", 20)``."""
+    """Return the name and the cut-off of a metric: ``"recall@20"`` → ``("recall", 20)``."""
     metric, _, k = name.partition("@")
     known = [*METRICS, "popularity", "coverage"]
     if metric not in known:
         raise ConfigError(
-            f"'{name}' is no metric, expected one of {', '.join(known)} with a cut-off, as in recall@20"
+            f"'{name}' is not a metric, expected one of {', '.join(known)} with a cut-off, as in recall@20"
             f"{did_you_mean(metric, known) or '.'}"
         )
     if re.fullmatch(r"[1-9][0-9]{0,17}", k) is None:
-        raise ConfigError(f"'{name}' names no cut-off; write the metric as {metric}@20.")
+        raise ConfigError(f"'{name}' has no valid cut-off; write the metric as {metric}@20.")
     return metric, int(k)
 
 
 def require_cut_offs(ks: Sequence[int], n_items: int) -> tuple[int, ...]:
-    """Return the cut-offs, ascending, after checking that a ranking of ``n_items`` can have them.
+    """Return the cut-offs, ascending; raise ``ConfigError`` for one that is not positive or too large.
 
-    A list shorter than K counts as one with misses at its end, so that the usual cut-offs (up to ``ANY_DATA_K``) work
-    on small data too. Any larger one must be among the items.
+    Cut-offs up to ``ANY_DATA_K`` are valid for any data, since a shorter list counts as one with misses at its end. A
+    larger one must not exceed ``n_items``.
     """
     whole = all(isinstance(k, (int, np.integer)) and not isinstance(k, bool) and k >= 1 for k in ks)
     if not ks or not whole:
@@ -128,7 +125,7 @@ def require_cut_offs(ks: Sequence[int], n_items: int) -> tuple[int, ...]:
 
 
 def _first(hits: Hits, n_relevant: NDArray[np.int64], k: int) -> Hits:
-    """The first k ranks, after checking that they are there and that every user has something to find."""
+    """Return the hits at the first k ranks; raise if fewer were ranked or a user has no relevant item."""
     if not 1 <= k <= hits.shape[1]:
         raise ConfigError(f"k is {k}, but {hits.shape[1]} items were ranked; give k from 1 to that number.")
     if len(n_relevant) and n_relevant.min() < 1:

@@ -1,14 +1,12 @@
-"""Is one run better than another? Paired tests over the users that both evaluated.
+"""Paired tests of the difference between two runs, over the users that both evaluated.
 
-Per-user values of two runs on one split are strongly dependent (some users are easy for every model), so
-only differences within a user are tested. Two tests stand side by side: Student's t, which leans on the
-central limit theorem, and the sign-flip permutation test, which assumes only that under the null hypothesis
-a user's difference is as likely with the other sign. Several metrics, and several models, are several chances
-to be lucky: Holm's correction accounts for them.
+The values of a user in two runs are strongly dependent (some users are easy for every model), so only differences
+within users are tested: by Student's t-test, which relies on the central limit theorem, and by the sign-flip
+permutation test, which assumes only that under the null hypothesis both signs of a user's difference are equally
+likely. Holm's correction accounts for several metrics and models.
 
-Users are what was sampled. A model trained with several seeds is first averaged over them, user by user, and then
-enters these tests as one run. They say nothing of other seeds, which move all users together; a third test counts
-the spread between seeds beside that between users.
+Users are the sample. A model trained with several seeds is first averaged over them, per user, and tested as one run.
+These tests say nothing about other seeds, which move all users together; a third test adds the variance between seeds.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ _WORDS = 2**16  # random words drawn at a time: 4 million signs, 32 MiB as float
 class Comparison:
     """One metric of two runs: ``difference`` = second − first, over ``users`` users.
 
-    ``interval`` is the bootstrap interval of the difference, ``effect_size`` Cohen's ``d_z = d̄ / s_d``
-    (None where all users differ alike). ``p_t`` and ``p_permutation`` are two-sided; ``p_holm`` is
-    ``p_permutation`` after Holm's correction over everything that was compared in the same call. ``p_seeds`` is that
-    of ``users_and_seeds_test``, uncorrected; None where the spread between seeds is not known.
+    ``interval``: bootstrap interval of the difference; ``effect_size``: Cohen's ``d_z = d̄ / s_d``, None if all users
+    differ equally. ``p_t`` and ``p_permutation`` are two-sided; ``p_holm`` is ``p_permutation`` after Holm's correction
+    over all comparisons of one call. ``p_seeds`` is that of ``users_and_seeds_test``, uncorrected; None if the variance
+    between seeds is not known.
     """
 
     metric: str
@@ -57,7 +55,7 @@ class Comparison:
         return self.p_holm < level
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return JSON data."""
         return {**asdict(self), "interval": list(self.interval)}
 
 
@@ -73,8 +71,8 @@ def compare(
 ) -> tuple[Comparison, ...]:
     """Compare two evaluations of one dataset, split and mask on ``metrics``, such as ``["recall@20"]``.
 
-    Without ``metrics``: all that both have and that measure quality. That both are of one dataset cannot be
-    seen here: compare the fingerprints first.
+    Without ``metrics``, all common metrics of quality. Whether both are of one dataset is not checked: compare the
+    fingerprints first.
     """
     names, ours, theirs = _paired(first, second, metrics)
     difference = theirs - ours
@@ -102,36 +100,33 @@ def compare_with(
     reference: Evaluation, others: Sequence[Evaluation], metrics: Sequence[str] | None = None, *, seed: int = 0
 ) -> list[tuple[Comparison, ...]]:
     """Compare each of ``others`` with the reference; Holm's correction is over all of them and all metrics."""
-    comparisons = [compare(reference, other, metrics, seed=seed) for other in others]
-    corrected = iter(holm([one.p_permutation for row in comparisons for one in row]).tolist())
-    return [tuple(replace(one, p_holm=next(corrected)) for one in row) for row in comparisons]
+    rows = [compare(reference, other, metrics, seed=seed) for other in others]
+    corrected = iter(holm([test.p_permutation for row in rows for test in row]).tolist())
+    return [tuple(replace(test, p_holm=next(corrected)) for test in row) for row in rows]
 
 
 def averaged(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """The mean of several seeds of one model: each user's values, and the coverage, averaged over the evaluations."""
+    """Return the mean of several seeds of one model: the values of each user and the coverage, averaged."""
     first, *others = evaluations
     for other in others:
         if (first.split, first.mask) != (other.split, other.mask) or not np.array_equal(first.user_idx, other.user_idx):
             raise ConfigError(
                 "the seeds to average were evaluated on other users, splits or masks; evaluate all of them alike."
             )
-
-    return replace(
-        first,
-        values={name: np.mean([one.value(name) for one in evaluations], axis=0) for name in first.values},
-        coverage={name: float(np.mean([one.coverage[name] for one in evaluations])) for name in first.coverage},
-    )
+    values = {name: np.mean([seed.value(name) for seed in evaluations], axis=0) for name in first.values}
+    coverage = {name: float(np.mean([seed.coverage[name] for seed in evaluations])) for name in first.coverage}
+    return replace(first, values=values, coverage=coverage)
 
 
 def _paired(
     first: Evaluation, second: Evaluation, metrics: Sequence[str] | None
 ) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
-    """The names of m metrics, and (n, m) values of both runs for the n users that both evaluated."""
-    for what, one, other in (("split", first.split, second.split), ("mask", first.mask, second.mask)):
-        if one != other:
+    """Return the names of m metrics, and the values (n, m) of both runs for the n users that both evaluated."""
+    for option, ours, theirs in (("split", first.split, second.split), ("mask", first.mask, second.mask)):
+        if ours != theirs:
             raise ConfigError(
-                f"the first run was evaluated with {what} '{one}', the second with '{other}'; "
-                f"evaluate both with one {what}."
+                f"the first run was evaluated with {option} '{ours}', the second with '{theirs}'; evaluate both with "
+                f"one {option}."
             )
     shared = [name for name in first.values if name in second.values and parse_metric(name)[0] in METRICS]
     names = shared if metrics is None else list(metrics)
@@ -142,15 +137,14 @@ def _paired(
     )
     if len(users) == 0:
         raise DataError("the two runs evaluated no user in common; compare two runs on one dataset.")
-    ours = np.column_stack([first.value(name)[at_first] for name in names])
-    theirs = np.column_stack([second.value(name)[at_second] for name in names])
-    return names, ours, theirs
+    values = np.column_stack([first.value(name)[at_first] for name in names])
+    return names, values, np.column_stack([second.value(name)[at_second] for name in names])
 
 
 def t_test(difference: NDArray[np.float64]) -> float:
-    """Two-sided paired t-test, ``t = d̄ / (s_d / √n)`` with n − 1 degrees of freedom: (n,) differences → p.
+    """Return p of the two-sided paired t-test of (n,) differences: ``t = d̄ / (s_d / √n)``, n − 1 degrees of freedom.
 
-    Where all differences are equal the limits are given: 1 if they are zero, 0 if not; 1 for a single user.
+    If all differences are equal, p is its limit: 1 if they are zero, else 0; 1 for a single user.
     """
     n = len(difference)
     mean = float(difference.mean())
@@ -161,12 +155,12 @@ def t_test(difference: NDArray[np.float64]) -> float:
 
 
 def users_and_seeds_test(difference: NDArray[np.float64], first: Sequence[float], second: Sequence[float]) -> float:
-    """Two-sided t-test of the mean difference over other users *and* other seeds → p.
+    """Return p of the two-sided t-test of the mean difference, over users *and* seeds.
 
     ``difference``: (n,) per user, of values averaged over the seeds; ``first`` and ``second``: the mean of each seed.
-    The variance of d̄ is taken as ``s_d²/n + s₁²/S₁ + s₂²/S₂`` with the sample variances between users and between the
-    seeds of either model, on Welch and Satterthwaite's degrees of freedom. What a seed does to single users is counted
-    in both kinds of terms, so the test errs towards caution. One seed alone is taken to have no spread.
+    The variance of d̄ is ``s_d²/n + s₁²/S₁ + s₂²/S₂``, with the sample variances between users and between the seeds of
+    each model, and Welch–Satterthwaite degrees of freedom. The effect of a seed on single users is counted in both
+    kinds of terms, so the test is conservative. A single seed has variance 0.
     """
     samples = (difference, np.asarray(first), np.asarray(second))
     parts = [(float(part.var(ddof=1)) / len(part), len(part) - 1) for part in samples if len(part) > 1]
@@ -178,17 +172,16 @@ def users_and_seeds_test(difference: NDArray[np.float64], first: Sequence[float]
 
 
 def sign_flip_test(difference: NDArray[np.float64], *, seed: int, flips: int = FLIPS) -> NDArray[np.float64]:
-    """Two-sided sign-flip permutation test of a zero mean: (n, m) differences → (m,) p-values.
+    """Return the p-values (m,) of the two-sided sign-flip permutation test that the means of (n, m) differences are 0.
 
-    ``p = (1 + #{b : |Σ_u s_bu d_u| ≥ |Σ_u d_u|}) / (1 + B)`` over B = ``flips`` draws of signs ``s_bu =
-    ±1``, one sign for all metrics of a user. Never 0, and valid at any n; all differences zero give exactly
-    1.
+    ``p = (1 + #{b : |Σ_u s_bu d_u| ≥ |Σ_u d_u|}) / (1 + B)`` over B = ``flips`` draws of signs ``s_bu = ±1``, one sign
+    for all metrics of a user. p is never 0, and valid for any n; it is exactly 1 if all differences are zero.
     """
     if flips < 1:
         raise ConfigError(f"flips is {flips}; give a whole number from 1 on.")
-    moving = difference[np.any(difference != 0, axis=1)]  # a sign on zero changes nothing
+    moving = difference[np.any(difference != 0, axis=1)]  # the sign of zero has no effect
     total = moving.sum(0)
-    # equal sums may differ in their last bits; such a draw must count, or identical runs could look different
+    # Equal sums may differ in their last bits; such a draw must count, or identical runs could seem different.
     reach = np.abs(total) - 1e-12 * np.abs(moving).sum(0)
     if len(moving) == 0:
         return np.ones(difference.shape[1])
@@ -197,15 +190,15 @@ def sign_flip_test(difference: NDArray[np.float64], *, seed: int, flips: int = F
     extreme = np.zeros(difference.shape[1], dtype=np.int64)
     for position, start in enumerate(range(0, flips, at_once)):
         rows = min(at_once, flips - start)
-        drawn = bits(seed, "sign-flip", at_once * words, position).astype("<u8", copy=False)
-        plus = np.unpackbits(drawn.view(np.uint8).reshape(at_once, -1), axis=1, count=len(moving))[:rows]
+        random = bits(seed, "sign-flip", at_once * words, position).astype("<u8", copy=False)
+        plus = np.unpackbits(random.view(np.uint8).reshape(at_once, -1), axis=1, count=len(moving))[:rows]
         flipped = 2 * (plus.astype(np.float64) @ moving) - total
         extreme += (np.abs(flipped) >= reach).sum(0)
     return np.asarray((1 + extreme) / (1 + flips))
 
 
 def effect_size(difference: NDArray[np.float64]) -> float | None:
-    """Cohen's ``d_z = d̄ / s_d``: 0 where nothing differs, None where all differ alike and it has no value."""
+    """Return Cohen's ``d_z = d̄ / s_d``: 0 if nothing differs, None if all users differ equally."""
     spread = float(difference.std(ddof=1)) if len(difference) > 1 else 0.0
     if _negligible(spread, difference):
         return 0.0 if _negligible(float(difference.mean()), difference) else None
@@ -213,9 +206,9 @@ def effect_size(difference: NDArray[np.float64]) -> float | None:
 
 
 def holm(p_values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Holm's correction: the j-th smallest of m p-values becomes ``max_{i ≤ j} min(1, (m − i + 1) p_i)``.
+    """Return p-values after Holm's correction: the j-th smallest of m becomes ``max_{i ≤ j} min(1, (m − i + 1) p_i)``.
 
-    Rejecting what is below α then keeps the chance of any false rejection at α, however the tests depend.
+    Rejecting those below α keeps the probability of any false rejection at α, for any dependence of the tests.
     """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
@@ -226,5 +219,5 @@ def holm(p_values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]
 
 
 def _negligible(number: float, difference: NDArray[np.float64]) -> bool:
-    """Zero but for rounding, next to the differences it was computed from."""
+    """Return whether a number is zero up to rounding, relative to the differences it was computed from."""
     return abs(number) <= 1e-12 * float(np.abs(difference).max(initial=0.0))

@@ -12,8 +12,4 @@ from dgcf.ranking.rankings import Ranking
 def validator(splits: Splits, metric: str) -> Callable[[Ranking], dict[str, float]]:
     """Return a function from a ranking to its validation metrics at the cut-off of ``metric`` (``recall@20``)."""
     evaluator = Evaluator(splits, split="validation", ks=(parse_metric(metric)[1],))
-
-    def validate(ranking: Ranking) -> dict[str, float]:
-        return dict(evaluator.evaluate(ranking).means)
-
-    return validate
+    return lambda ranking: dict(evaluator.evaluate(ranking).means)

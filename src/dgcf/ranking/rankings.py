@@ -29,40 +29,31 @@ class Ranking(Protocol):
     @property
     def user_rule(self) -> UserRule | None:
         """How users are represented, from which fold-in and explanations follow; None allows neither."""
-        ...
 
     @property
     def embeddings(self) -> Embeddings[Rows] | None:
         """The embeddings that items and users have, as NumPy arrays, or None."""
-        ...
 
     def scores(self, user_idx: Any) -> Any:
         """Return the scores of all items, (batch, n_items), for users (batch,) int64; larger is better."""
-        ...
 
     def pair_scores(self, user_idx: Indices, item_idx: Indices) -> Floats:
         """Return the exact score of each pair, (n,)."""
-        ...
 
     def index(self) -> ItemIndex[Any]:
         """Return the items, ready for the exact top-k (``dgcf.ranking.topk``) of ``queries``."""
-        ...
 
     def queries(self, user_idx: Indices) -> Any:
         """Return what the index is searched with for these users."""
-        ...
 
     def similarity(self, side: Side) -> Similarity | None:
         """Return how alike two users or two items are; None if the ranking cannot tell."""
-        ...
 
     def to_numpy(self) -> Ranking:
         """Return the same ranking in NumPy arrays, for an artefact or for serving."""
-        ...
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Return the NumPy arrays that determine the scores, by name and in a fixed order."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,14 +105,15 @@ class Embeddings(Generic[Array]):
         return CosineSimilarity(self.to_numpy().rows(side))
 
     def to_numpy(self) -> Embeddings[Rows]:
-        return Embeddings(_float32(self.users), _float32(self.items), self.user_rule)
+        return Embeddings(float32_rows(self.users), float32_rows(self.items), self.user_rule)
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         arrays = self.to_numpy()
         return {"users": arrays.users, "items": arrays.items}
 
 
-def _float32(rows: Rows | Tensor) -> Rows:
+def float32_rows(rows: Rows | Tensor) -> Rows:
+    """Return rows as a contiguous float32 array on the CPU."""
     host = rows if isinstance(rows, np.ndarray) else rows.detach().cpu().numpy()
     return np.ascontiguousarray(host, dtype=np.float32)
 

@@ -1,4 +1,4 @@
-"""The most similar users or items: by the cosine of their embeddings, or by the weights between items."""
+"""Find the most similar users or items, by the cosine of their embeddings or by the weights between items."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import numpy as np
 
 from dgcf.data.pairs import Pairs
 from dgcf.ranking.arrays import Indices, Rows
-from dgcf.ranking.topk import EmbeddingIndex, TopK, WeightIndex, top_k
+from dgcf.ranking.topk import EmbeddingIndex, TopK, WeightIndex, fewest_left, top_k
 from dgcf.ranking.weights import WeightMatrix
 
 
 class Similarity(Protocol):
-    """How alike the nodes of one side are."""
+    """The similarity between the nodes of one side."""
 
     def nearest(self, idx: Indices, k: int) -> tuple[TopK, int]:
         """Return the k most similar others of each node, and the smallest number of candidates that any node had."""
-        ...
 
 
 class CosineSimilarity:
@@ -28,7 +27,7 @@ class CosineSimilarity:
 
     def nearest(self, idx: Indices, k: int) -> tuple[TopK, int]:
         hidden = _itself(idx, len(self.index))
-        return top_k(self.index, self.index.rows[idx], hidden, k), _fewest(hidden)
+        return top_k(self.index, self.index.rows[idx], hidden, k), fewest_left(hidden)
 
     def nearest_to(self, rows: Rows, k: int) -> TopK:
         """Return the k nodes most similar to each of ``rows`` (n, dim), which are no nodes themselves."""
@@ -44,7 +43,7 @@ class WeightSimilarity:
     def nearest(self, idx: Indices, k: int) -> tuple[TopK, int]:
         itself = _itself(idx, len(self.index))
         hidden = itself.union(self._unrelated(idx))
-        return top_k(self.index, itself, hidden, k), _fewest(hidden)
+        return top_k(self.index, itself, hidden, k), fewest_left(hidden)
 
     def _unrelated(self, items: Indices) -> Pairs:
         rows = [np.flatnonzero(self.index.scores(items[place : place + 1]) <= 0) for place in range(len(items))]
@@ -59,7 +58,3 @@ def unit_rows(rows: Rows) -> Rows:
 
 def _itself(idx: Indices, n: int) -> Pairs:
     return Pairs(np.arange(len(idx) + 1), idx.astype(np.int32), n)
-
-
-def _fewest(hidden: Pairs) -> int:
-    return hidden.n_items - int(hidden.user_degrees.max(initial=0))

@@ -50,11 +50,9 @@ class ItemIndex(Protocol[Query]):
 
     def restrict(self, items: Indices) -> ItemIndex[Query]:
         """Return an index of some of the items alone, numbered from 0 in the order given."""
-        ...
 
     def search(self, queries: Query, hidden: Pairs, k: int, backend: Backend) -> tuple[Candidates, Floats]:
         """Return a superset of each query's k best items that are not hidden, and the exact score of each."""
-        ...
 
 
 class Backend(Protocol):
@@ -62,7 +60,6 @@ class Backend(Protocol):
 
     def candidates(self, index: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
         """``hidden`` has a row for each query: the items that are no candidates."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,8 +185,7 @@ NUMPY = NumpyBackend()
 def top_k(index: ItemIndex[Query], queries: Query, hidden: Pairs, k: int, backend: Backend = NUMPY) -> TopK:
     """Return the k best items of each query without its row of ``hidden``.
 
-    Larger exact scores come first, of equal ones the smaller index. There are at most as many columns
-    as items.
+    Larger exact scores come first, of equal ones the smaller index. There are at most as many columns as items.
     """
     n, k = hidden.n_users, min(k, len(index))
     item_idx = np.full((n, k), -1, dtype=np.int64)
@@ -210,18 +206,20 @@ def top_k_among(
 ) -> tuple[TopK, int]:
     """Return ``top_k`` of the ``allowed`` items (n_items,) alone, and the smallest number of them a query had left."""
     if allowed.all():
-        return top_k(index, queries, hidden, k, backend), int(
-            (len(index) - hidden.user_degrees).min(initial=len(index))
-        )
+        return top_k(index, queries, hidden, k, backend), fewest_left(hidden)
     items = np.flatnonzero(allowed)
     keep = allowed[hidden.indices]
     indptr = np.concatenate([[0], np.cumsum(keep)])[hidden.indptr].astype(np.int64)
     within = Pairs(indptr, (np.cumsum(allowed) - 1)[hidden.indices[keep]].astype(np.int32), len(items))
-    fewest = int((len(items) - within.user_degrees).min(initial=len(index)))
     if not len(items):
-        return TopK(np.empty((hidden.n_users, 0), dtype=np.int64), np.empty((hidden.n_users, 0))), fewest
+        return TopK(np.empty((hidden.n_users, 0), dtype=np.int64), np.empty((hidden.n_users, 0))), 0
     best = top_k(index.restrict(items), queries, within, k, backend)
-    return TopK(np.where(best.item_idx >= 0, items[best.item_idx], -1), best.scores), fewest
+    return TopK(np.where(best.item_idx >= 0, items[best.item_idx], -1), best.scores), fewest_left(within)
+
+
+def fewest_left(hidden: Pairs) -> int:
+    """Return the smallest number of items that a query has left."""
+    return hidden.n_items - int(hidden.user_degrees.max(initial=0))
 
 
 def one_query(items: Indices, n_items: int) -> Pairs:

@@ -42,7 +42,6 @@ class Scorer(Protocol):
 
         The same call must give the same bits. −∞ excludes an item; NaN is refused.
         """
-        ...
 
 
 class TensorTopK(NamedTuple):

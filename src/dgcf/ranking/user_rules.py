@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from dgcf.ranking.weights import WeightMatrix
+from dgcf.stored import Range
 
 
 @dataclass(frozen=True)
@@ -20,11 +22,11 @@ class LinearLayers:
 class LeastSquares:
     """A user's row is the least-squares solution of iALS for the user's items, given the items' rows.
 
-    ``confidence``: the weight α of a training pair; ``regularization``: λ.
+    ``confidence``: the weight α of a training pair; ``regularization``: λ. An artefact must hold them in these ranges.
     """
 
-    confidence: float
-    regularization: float
+    confidence: Annotated[float, Range(1e-12, 1e9)]
+    regularization: Annotated[float, Range(1e-12, 1e9)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,7 @@ from dgcf.ranking.weights import DenseWeights, SparseWeights, WeightMatrix
 from dgcf.recommend import container
 from dgcf.recommend.container import Container, explain_damage
 from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot
-from dgcf.recommend.tensors import Arrays, decode_tensors, floats, integers
-from dgcf.stored import InvalidFileError, Range, Sha256, decode_json
+from dgcf.stored import InvalidFileError, NonNegativeInt, Range, Sha256, check_type, decode_json
 
 ABOUT, EMBEDDINGS, LAYERS = "about.json", "embeddings.safetensors", "layers.safetensors"
 WEIGHTS = "weights.safetensors"
@@ -41,6 +40,12 @@ MEMBERS = frozenset((ABOUT, EMBEDDINGS, WEIGHTS, LAYERS, DATA, TITLES))
 Scalar = str | bool | int | float | None
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _RESERVED = frozenset(("self", "model", "preset", "seed", "device"))  # Recommender's own; no setting has these names
+_HEADER_BYTES = 2**16
+"""The largest header that is read; members of an artefact have at most eight arrays."""
+_LARGEST = 1e16
+"""The largest number accepted: inner products of larger ones overflow float32."""
+_DTYPES = {"U8": "|u1", "I32": "<i4", "I64": "<i8", "F32": "<f4"}
+Arrays = dict[str, NDArray[Any]]
 
 
 class _Dataset(TypedDict):
@@ -60,17 +65,12 @@ class _About(TypedDict):
     weights: NotRequired[Sha256 | None]
 
 
-class _LeastSquares(TypedDict):
-    confidence: Annotated[float, Range(1e-12, 1e9)]
-    regularization: Annotated[float, Range(1e-12, 1e9)]
-
-
 class _Head(TypedDict):
     about: _About
     rule: GraphRule | None
     readout: Literal["mean", "last"]
     cosine: bool
-    least_squares: NotRequired[_LeastSquares | None]
+    least_squares: NotRequired[LeastSquares | None]
     users: NotRequired[Literal["constant"]]
     id_kinds: IdKinds
 
@@ -78,6 +78,12 @@ class _Head(TypedDict):
 class _Titles(TypedDict):
     users: NotRequired[list[str] | None]
     items: NotRequired[list[str] | None]
+
+
+class _Tensor(TypedDict):
+    dtype: Literal["U8", "I32", "I64", "F32"]
+    shape: list[NonNegativeInt]
+    data_offsets: list[NonNegativeInt]
 
 
 def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign: str | Path | None = None) -> Path:
@@ -138,7 +144,7 @@ def _assemble(opened: Container) -> Snapshot:
     for name in head["about"].get("settings", {}):
         if not name.isidentifier() or name in _RESERVED:
             raise InvalidFileError(f"{ABOUT} has a setting {name[:40]!r}")
-    arrays = decode_tensors(opened.read(DATA), DATA)
+    arrays = _decode_tensors(opened.read(DATA), DATA)
     ids = sum(arrays[name].size for name in ("user_offsets", "item_offsets") if name in arrays)
     titles = _titles(opened.read(TITLES), ids) if TITLES in opened else {}
     users = _vocabulary("user", arrays, head["id_kinds"]["users"], titles.get("users"))
@@ -169,16 +175,16 @@ def _ranking(opened: Container, head: _Head, train: Pairs) -> Ranking:
     if WEIGHTS in opened:
         if LAYERS in opened:
             raise InvalidFileError(f"{LAYERS} does not belong to {WEIGHTS}")
-        return ItemWeights(train, _weights(decode_tensors(opened.read(WEIGHTS), WEIGHTS), train.n_items))
-    rows = decode_tensors(opened.read(EMBEDDINGS), EMBEDDINGS)
+        return ItemWeights(train, _weights(_decode_tensors(opened.read(WEIGHTS), WEIGHTS), train.n_items))
+    rows = _decode_tensors(opened.read(EMBEDDINGS), EMBEDDINGS)
     dim = _shape(rows, "users", 2)[1]
-    users, items = floats(rows, "users", (train.n_users, dim)), floats(rows, "items", (train.n_items, dim))
+    users, items = _floats(rows, "users", (train.n_users, dim)), _floats(rows, "items", (train.n_items, dim))
     return Embeddings(users, items, _user_rule(head, LAYERS in opened))
 
 
 def _user_rule(head: _Head, layers: bool) -> UserRule | None:
     if (solved := head.get("least_squares")) is not None:
-        return LeastSquares(**solved)
+        return solved
     if layers:
         return LinearLayers()
     # At first the format had no field for this rule, which popularity alone had.
@@ -187,9 +193,9 @@ def _user_rule(head: _Head, layers: bool) -> UserRule | None:
 
 def _weights(arrays: Arrays, n_items: int) -> WeightMatrix:
     if "indptr" not in arrays:
-        return DenseWeights(floats(arrays, "values", (n_items, n_items)))
+        return DenseWeights(_floats(arrays, "values", (n_items, n_items)))
     places = _rows("", arrays, n_items, n_items)
-    return SparseWeights(places.indptr, places.indices, floats(arrays, "values", (len(places),)), n_items)
+    return SparseWeights(places.indptr, places.indices, _floats(arrays, "values", (len(places),)), n_items)
 
 
 def _shape(arrays: Arrays, name: str, dimensions: int) -> tuple[int, ...]:
@@ -203,9 +209,9 @@ def _shape(arrays: Arrays, name: str, dimensions: int) -> tuple[int, ...]:
 def _layers(opened: Container, ranked: Embeddings[Rows], graph: bool) -> Layers:
     n_nodes = len(ranked.users) + len(ranked.items)
     with explain_damage(opened.path):
-        arrays = decode_tensors(opened.read(LAYERS), LAYERS)
+        arrays = _decode_tensors(opened.read(LAYERS), LAYERS)
         depth = _shape(arrays, "layers", 3)[0] - 1
-        embeddings = floats(arrays, "layers", (depth + 1, n_nodes, ranked.dim))
+        embeddings = _floats(arrays, "layers", (depth + 1, n_nodes, ranked.dim))
         if graph and depth < 1:
             raise InvalidFileError(f"{LAYERS} has one layer, a model with a graph has more")
         if "gate_logits" not in arrays:
@@ -213,11 +219,11 @@ def _layers(opened: Container, ranked: Embeddings[Rows], graph: bool) -> Layers:
         gates = _shape(arrays, "gate_logits", 2)[0]
         if gates not in (1, depth):
             raise InvalidFileError(f"{LAYERS} has gates of {gates} layers, expected 1 or {depth}")
-        return Layers(embeddings, floats(arrays, "gate_logits", (gates, n_nodes)))
+        return Layers(embeddings, _floats(arrays, "gate_logits", (gates, n_nodes)))
 
 
 def _vocabulary(side: Side, arrays: Arrays, kind: IdKind, titles: list[str] | None) -> Vocabulary:
-    vocabulary = Vocabulary.from_arrays(side, partial(integers, arrays), kind, titles)
+    vocabulary = Vocabulary.from_arrays(side, partial(_integers, arrays), kind, titles)
     if not len(vocabulary):
         raise InvalidFileError(f"{DATA} has no {side}")
     return vocabulary
@@ -232,4 +238,55 @@ def _titles(data: bytes, most: int) -> _Titles:
 
 def _rows(prefix: str, arrays: Arrays, n_rows: int, n_items: int) -> Pairs:
     """Return the items of each user, or of each item, as compressed rows."""
-    return Pairs.from_arrays(prefix, partial(integers, arrays), n_rows, n_items)
+    return Pairs.from_arrays(prefix, partial(_integers, arrays), n_rows, n_items)
+
+
+def _decode_tensors(data: bytes, name: str) -> Arrays:
+    """Return the arrays of a safetensors file as read-only views of ``data``, which they must fill without gaps."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    if start > min(len(data), _HEADER_BYTES):
+        raise InvalidFileError(f"{name} has a damaged header")
+    header = decode_json(data[8:start], dict[str, Any], name)
+    header.pop("__metadata__", None)
+    tensors = check_type(header, dict[str, _Tensor], name)
+    arrays: Arrays = {}
+    end = 0
+    for key, tensor in sorted(tensors.items(), key=lambda entry: entry[1]["data_offsets"]):
+        dtype, count = np.dtype(_DTYPES[tensor["dtype"]]), math.prod(tensor["shape"])
+        if tensor["data_offsets"] != [end, end + count * dtype.itemsize]:
+            raise InvalidFileError(f"{name}: the bytes of {key[:40]!r} do not follow from its shape")
+        end += count * dtype.itemsize
+        if end > len(data) - start or len(tensor["shape"]) > 3 or any(n > len(data) for n in tensor["shape"]):
+            raise InvalidFileError(f"{name}: {key[:40]!r} is larger than the file")
+        array = np.frombuffer(data, dtype, count, start + end - count * dtype.itemsize).reshape(tensor["shape"])
+        arrays[key] = array if array.flags.aligned else array.copy()
+    if end != len(data) - start:
+        raise InvalidFileError(f"{name} has {len(data) - start - end:,} bytes that belong to no array")
+    return arrays
+
+
+def _floats(arrays: Arrays, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return a float32 array of this shape; raise if a number is not finite or beyond ``_LARGEST``."""
+    array = _named(arrays, name, np.float32)
+    if array.shape != shape:
+        raise InvalidFileError(f"{name} has the shape {array.shape}, expected {shape}")
+    # Not isfinite(): minimum and maximum need no memory, and NaN fails both comparisons.
+    if array.size and not (array.min() >= -_LARGEST and array.max() <= _LARGEST):
+        raise InvalidFileError(f"{name} holds a number that is not finite, or beyond {_LARGEST:g}")
+    return array
+
+
+def _integers(arrays: Arrays, name: str, dtype: str) -> NDArray[Any]:
+    """Return a one-dimensional array of integers of a NumPy dtype."""
+    array = _named(arrays, name, dtype)
+    if array.ndim != 1:
+        raise InvalidFileError(f"{name} has {array.ndim} dimensions, expected one")
+    return array
+
+
+def _named(arrays: Arrays, name: str, dtype: Any) -> NDArray[Any]:
+    if name not in arrays:
+        raise InvalidFileError(f"there is no array {name}")
+    if arrays[name].dtype != dtype:
+        raise InvalidFileError(f"{name} is {arrays[name].dtype}, expected {np.dtype(dtype)}")
+    return arrays[name]

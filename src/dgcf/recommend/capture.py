@@ -17,8 +17,7 @@ from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.graph import Propagation
 from dgcf.models.base import GraphModel, Model, PropagationStack
-from dgcf.ranking.arrays import Rows
-from dgcf.ranking.rankings import Ranking
+from dgcf.ranking.rankings import Ranking, float32_rows
 from dgcf.ranking.user_rules import LinearLayers
 from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot
 from dgcf.train import Observer, Recipe, Run, Trained, resolve, train
@@ -156,13 +155,9 @@ def _layers(stack: PropagationStack, x: torch.Tensor, propagation: Propagation |
     logits = stack.gate_logits
     # Filled in place: for large data this is most of the memory.
     embeddings = np.empty((stack.layers + 1, *x.shape), dtype=np.float32)
-    embeddings[0] = _array(x)
+    embeddings[0] = float32_rows(x)
     for layer in range(stack.layers):
         assert propagation is not None
         x = propagation.apply(x if logits is None else torch.sigmoid(logits[layer % len(logits)]).unsqueeze(1) * x)
-        embeddings[layer + 1] = _array(x)
-    return Layers(embeddings, None if logits is None else _array(logits))
-
-
-def _array(tensor: torch.Tensor) -> Rows:
-    return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)
+        embeddings[layer + 1] = float32_rows(x)
+    return Layers(embeddings, None if logits is None else float32_rows(logits))

@@ -202,11 +202,6 @@ class _Directory:
         return self._file.read(_DIRECTORY_BYTES if size < 0 else min(size, _DIRECTORY_BYTES))
 
 
-def is_artifact(path: Path) -> bool:
-    """Return whether a path may be an artefact, intact or not: a file, or a folder with a manifest."""
-    return path.is_file() or (path / MANIFEST).is_file()
-
-
 def hash_of(path: Path) -> str | None:
     """Return the SHA-256 of a regular file, or None if it cannot be read."""
     try:

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from dgcf.errors import DataError
+from dgcf.errors import ConfigError, DataError
+from dgcf.files import atomic_file
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Floats, Indices
 from dgcf.recommend.foldin import Folded, FoldIn
@@ -30,6 +32,8 @@ from dgcf.recommend.table import Table
 Kind = Literal["item", "user", "prior"]
 KINDS: dict[Kind, str] = {"item": "your own items", "user": "similar users", "prior": "your own prior"}
 _NAMED = 3
+_COLOURS = {"item": "#3b6fb6", "user": "#e08a2e", "prior": "#7a7a7a"}
+_BARS = 8
 
 
 @dataclass(frozen=True)
@@ -219,3 +223,30 @@ def parts_of(kind: Kind, indices: Any, layers: Floats, vocabulary: Any) -> Itera
     for place in order.tolist():
         index = int(indices[place])
         yield Part(kind, vocabulary.id_of(index), vocabulary.title_of(index), tuple(layers[place].tolist()))
+
+
+def draw_bars(explanation: Explanation, path: str | Path) -> Path:
+    """Draw the greatest parts as horizontal bars into a PNG, SVG or PDF file, by its suffix; needs matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("a picture needs matplotlib; install it with: pip install 'dgcf[plots]'.") from None
+    target = Path(path)
+    kind = target.suffix.lstrip(".").lower() or "png"
+    if kind not in ("png", "svg", "pdf"):
+        raise ConfigError(f"a picture cannot be written as {target.suffix!r}; name it .png, .svg or .pdf.")
+    parts = sorted(explanation.top(_BARS).parts, key=lambda part: part.value)
+    figure = Figure(figsize=(8, 1.2 + 0.3 * len(parts)), layout="constrained")
+    axes = figure.subplots()
+    # Escaped, since matplotlib reads dollar signs as mathematics.
+    names = [part.title.replace("$", r"\$")[:50] for part in parts]
+    axes.barh(range(len(parts)), [part.value for part in parts], color=[_COLOURS[part.kind] for part in parts])
+    axes.set_yticks(range(len(parts)), names)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_xlabel(f"adds to the score ({explanation.score:.4f} in all)")
+    axes.set_title(f"Why {explanation.title}".replace("$", r"\$"))
+    handles = [axes.barh([0], [0], color=_COLOURS[name], label=label) for name, label in KINDS.items()]
+    axes.legend(handles=handles, loc="lower right")
+    with atomic_file(target) as beside:
+        figure.savefig(beside, format=kind, dpi=150)
+    return target

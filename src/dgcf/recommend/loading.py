@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgcf.errors import ArtifactError, DgcfError
 from dgcf.recommend import artifact, signing
-from dgcf.recommend.container import hash_of, is_artifact
+from dgcf.recommend.container import MANIFEST, hash_of
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.stored import InvalidFileError, decode_json, read_member, verify_seal
@@ -36,12 +36,15 @@ def load(path: str | Path, *, data: Any = None, notify: Notify | None = None, sa
     ``data`` is the dataset of a run, if it is not where the run had it. ``say`` is the former name of ``notify``.
     """
     target = Path(path).expanduser()
-    if os.path.lexists(target / RUN):
-        _check_description(target / RUN)
+    if os.path.lexists(run := target / RUN):
+        try:  # a damaged run.json is refused even if the recommender beside it is intact
+            verify_seal(decode_json(read_member(run), dict[str, Any]), RUN)
+        except (OSError, InvalidFileError) as problem:
+            raise ArtifactError(f"{run} is damaged ({problem}); restore it from a copy, or train again.") from problem
         return Recommender.of(_of_run(target, data, notify or say))
     if not target.exists():
         raise ArtifactError(f"{target} does not exist; give a saved recommender, or a run folder of `dgcf train`.")
-    if not is_artifact(target):
+    if not target.is_file() and not (target / MANIFEST).is_file():
         raise ArtifactError(
             f"{target} holds neither a recommender nor a run; give what Recommender.save or `dgcf train` wrote."
         )
@@ -63,14 +66,6 @@ def save_recommender(trained: Trained, dataset: Dataset) -> str | None:
     except (DgcfError, OSError, MemoryError, RuntimeError) as problem:  # torch raises the last for want of memory
         return f"the recommender was not saved in {run.path} ({problem}); it will be made when it is first used."
     return None
-
-
-def _check_description(path: Path) -> None:
-    """Refuse a damaged run.json, even if the recommender beside it is intact; this needs no torch."""
-    try:
-        verify_seal(decode_json(read_member(path), dict[str, Any]), path.name)
-    except (OSError, InvalidFileError) as problem:
-        raise ArtifactError(f"{path} is damaged ({problem}); restore it from a copy, or train again.") from problem
 
 
 def _of_run(run: Path, data: Any, notify: Notify | None) -> Snapshot:

@@ -44,8 +44,6 @@ class Recommender:
         self.settings = settings
         self._fitted: Prepared | None = None
 
-    # -- an estimator in scikit-learn's manner ----------------------------------------------------------------------
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return what ``__init__`` was given: ``Recommender(**rec.get_params())`` is the same, unfitted."""
         return {**{name: getattr(self, name) for name in OWN_PARAMETERS}, **self.settings}
@@ -131,8 +129,6 @@ class Recommender:
         """Fold-in of new nodes into the graph; raises ``DataError`` for a model without one."""
         return self._prepared.folding
 
-    # -- recommendations --------------------------------------------------------------------------------------------
-
     def recommend(
         self,
         users: Ids,
@@ -177,9 +173,8 @@ class Recommender:
         seen = index if known is None else np.union1d(index, self.snapshot.seen[known])
         hidden = one_query(seen if exclude_seen else seen[:0], self.snapshot.n_items)
         best, more = prepared.rank(query, hidden, k, candidates, exclude)
-        return prepared.table(
-            {"user": [None if known is None else self.snapshot.users.id_of(known)]}, best, notes + more
-        )
+        raw_id = None if known is None else self.snapshot.users.id_of(known)
+        return prepared.table({"user": [raw_id]}, best, notes + more)
 
     def score(self, users: Ids, items: Ids) -> Floats:
         """Return the scores of pairs, (n,); one user against many items, or many against one, are repeated to fit."""
@@ -189,8 +184,6 @@ class Recommender:
                 f"{len(user_idx)} users cannot be paired with {len(item_idx)} items; give as many of both, or one."
             )
         return self.snapshot.ranking.pair_scores(*np.broadcast_arrays(user_idx, item_idx))
-
-    # -- similarity -------------------------------------------------------------------------------------------------
 
     def similar_items(self, items: Ids, k: int = 10) -> Table:
         """Return the k items with the largest cosine of their embeddings.
@@ -224,8 +217,6 @@ class Recommender:
         audience = EmbeddingIndex(self.snapshot.user_rows)
         best = top_k(audience, folded.ranked[None], one_query(index, n_users), require_k(k))
         return self._prepared.table({"new": [None]}, best, note_if_short(k, n_users - len(index), "user"), "user")
-
-    # -- explanations -----------------------------------------------------------------------------------------------
 
     def explain(self, user: RawId, item: RawId) -> Explanation:
         """Return the exact parts of the score that ``item`` has for ``user``."""

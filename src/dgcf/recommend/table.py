@@ -6,6 +6,7 @@ import csv
 import html
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +66,6 @@ class Table:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Table) and self._columns == other._columns
 
-    __hash__ = None  # type: ignore[assignment]
-
-    # -- conversions ------------------------------------------------------------------------------------------------
-
     def to_dict(self) -> dict[str, list[Any]]:
         return {name: list(column) for name, column in self._columns.items()}
 
@@ -93,8 +90,6 @@ class Table:
         with atomic_file(Path(path)) as beside:
             beside.write_text(text.getvalue(), encoding="utf-8", newline="")
         return None
-
-    # -- display ----------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         rows = [self.columns, *self._shown()]
@@ -145,8 +140,6 @@ def _cell(value: Any) -> str:
 
 
 def _frames(name: str) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(name)
     except ImportError:

@@ -28,15 +28,12 @@ class Users(Protocol):
 
     def query(self, items: Indices, user: int | None) -> Any:
         """Return the query of a user with ``items``: a new one, or the known ``user`` with all items so far."""
-        ...
 
     def explain(self, user: int, item: int) -> Explanation:
         """Explain the score of a known user, as trained."""
-        ...
 
     def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
         """Explain the score that ``query`` gives."""
-        ...
 
 
 def users_of(snapshot: Snapshot, folding: Callable[[], FoldIn]) -> Users:
