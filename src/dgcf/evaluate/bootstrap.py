@@ -22,8 +22,8 @@ def bootstrap_intervals(
     """
     if resamples < 2 or not 0 < confidence < 1:
         raise ConfigError(
-            f"resamples is {resamples} and confidence {confidence}; give at least 2 resamples and a confidence between 0 "
-            "and 1."
+            f"resamples is {resamples} and confidence {confidence}; give at least 2 resamples and a confidence between "
+            "0 and 1."
         )
     if (n := len(values)) == 0:
         raise DataError("there is no user to resample; evaluate at least one.")
