@@ -21,8 +21,8 @@ import triton.language as tl
 from benchmarks.measure import markdown
 from dgcf.data.dataset import Dataset
 from dgcf.evaluate.evaluator import Evaluator
-from dgcf.graph import build_propagation
-from dgcf.graph.kernels.cuda.sparse import Draw, GpuMatrix
+from dgcf.graph import EdgeDrop, build_propagation
+from dgcf.graph.kernels.cuda.sparse import GpuMatrix
 from dgcf.models import Embeddings
 from dgcf.models.base import GraphModel
 from dgcf.models.dgcf import DGCF, DGCFConfig
@@ -171,14 +171,14 @@ def product_against_bytes(folder: Path) -> str:
     dataset = Dataset.load(folder / "gowalla")
     propagation = build_propagation(dataset.train.to_scipy(), DGCFConfig(epsilon=0.004).spec()).to(device="cuda")
     matrix = GpuMatrix(propagation.stored)
-    draw = Draw(torch.tensor([[12345, 67891]], dtype=torch.int32, device="cuda"), int(0.1 * 2**32))
+    drop = EdgeDrop(0.1, 0, 0, words=torch.tensor([12345, 67891], dtype=torch.int32, device="cuda"))
     entries, nodes = len(matrix.matrix.indices), propagation.n_nodes
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(1, nodes, 128, device="cuda").to(dtype)
         out = torch.empty_like(x)
         milliseconds = triton.testing.do_bench(
-            lambda x=x, out=out: matrix.product(x, out, draw=draw), return_mode="median"
+            lambda x=x, out=out: matrix.product(x, out, drop=drop), return_mode="median"
         )
         row = 128 * x.element_size()
         through_l2 = int(0.9 * entries) * row + 12 * entries + nodes * row
