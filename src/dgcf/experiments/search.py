@@ -27,13 +27,13 @@ class Search:
     fingerprint: str
     source: str
     recipe: Recipe
-    fixed: Mapping[str, Any]
+    fixed: Mapping[str, object]
     spaces: Spaces
     metric: str
     seed: int
     path: Path
 
-    def recipe_of(self, settings: Mapping[str, Any]) -> Recipe:
+    def recipe_of(self, settings: Mapping[str, object]) -> Recipe:
         """Return the recipe with these values of the searched settings."""
         return _recipe(self.recipe.name, self.dataset, self.recipe.preset, {**self.fixed, **settings}, self.metric)
 
@@ -66,7 +66,7 @@ def search_for(
     model: str = "dgcf",
     *,
     preset: str = "paper",
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     search: Mapping[str, Space] | None = None,
     metric: str | None = None,
     seed: int = 0,
@@ -99,7 +99,7 @@ def search_for(
     return resolved
 
 
-def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, Any], metric: str | None) -> Recipe:
+def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, object], metric: str | None) -> Recipe:
     """Return a recipe whose best epoch is chosen by ``metric``; a solved model has no epochs."""
     recipe = resolve(model, dataset=dataset.name, preset=preset, settings=settings)
     if metric is None or recipe.entry.solved:
@@ -107,7 +107,7 @@ def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, An
     return resolve(model, dataset=dataset.name, preset=preset, settings={**settings, "metric": metric})
 
 
-def _spaces(recipe: Recipe, fixed: Mapping[str, Any], search: Mapping[str, Space]) -> Spaces:
+def _spaces(recipe: Recipe, fixed: Mapping[str, object], search: Mapping[str, Space]) -> Spaces:
     settings = recipe.settings()
     for name in search:
         if name in fixed:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import isfinite
-from typing import Any
+from typing import Any, TypeGuard
 
-from dgcf.config import Between, OneOf, Space, parse_settings, search_space
+from dgcf.config import Between, OneOf, Space, Value, parse_settings, search_space
 from dgcf.errors import ConfigError
 from dgcf.train import Recipe
 
@@ -48,11 +48,11 @@ def _value(key: str, text: str) -> Any:
     return parse_settings([f"{key}={text}"])[key] if text.strip() else None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
+def _distinct(values: Iterable[Value]) -> tuple[Value, ...]:
     """Return each value once, in order; nothing if a value is missing."""
     distinct = tuple(dict.fromkeys(values))
     return () if None in distinct else distinct
@@ -68,19 +68,19 @@ def _between(word: str, low: float, high: float, *, log: bool) -> Between:
     return Between(low, high, log)
 
 
-def match_type(space: Space, example: Any) -> Space:
+def match_type(space: Space, example: Value) -> Space:
     """Return the space with real bounds if the setting is real: ``edge_dropout=0:1`` is not an integer 0 or 1."""
     if isinstance(space, Between) and isinstance(example, float):
         return replace(space, low=float(space.low), high=float(space.high))
     return space
 
 
-def extremes(space: Space) -> tuple[Any, ...]:
+def extremes(space: Space) -> tuple[Value, ...]:
     """Return the values that must be valid for the whole space to be."""
     return space.values if isinstance(space, OneOf) else (space.low, space.high)
 
 
-def contains(space: Space, value: Any) -> bool:
+def contains(space: Space, value: object) -> bool:
     """Return whether a value lies in the space."""
     if isinstance(space, OneOf):
         return value in space.values

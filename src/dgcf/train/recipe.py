@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from dgcf.config import configure, parameters, refuse_unknown
+from dgcf.config import Value, configure, parameters, refuse_unknown
 from dgcf.errors import ConfigError
 from dgcf.models.catalog import CATALOG, Entry, entry
 from dgcf.models.config import ModelConfig
@@ -32,7 +32,7 @@ class Recipe:
     def name(self) -> str:
         return self.entry.name
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Value]:
         """Return all settings as one flat mapping, with the names of ``--set`` and of a run folder."""
         if self.entry.solved:
             return asdict(self.model)

@@ -17,7 +17,7 @@ from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.evaluator import MASKS, Evaluator
 from dgcf.experiments.reproduce.stats.smoothness import smoothness
 from dgcf.graph import adjacency, cross_hop, interaction_matrix, laplacian
-from dgcf.models import Embeddings, gate_correlation
+from dgcf.models import gate_correlation
 from dgcf.models.gates import gate_values
 from dgcf.train import EpochReport, Observer, Trained
 
@@ -166,9 +166,9 @@ def _scaled(patch: NDArray[np.float64]) -> list[list[float]]:
 def smoothness_record(finished: Finished) -> dict[str, Any]:
     """Return the smoothness of the final embeddings of users and of items."""
     trained = finished.trained
-    if not isinstance(trained.ranking, Embeddings):
+    if (embeddings := trained.ranking.embeddings) is None:
         raise ConfigError(f"{trained.recipe.name} has no embeddings to measure smoothness of; leave the measure out.")
-    users, items = (side.double().cpu().numpy() for side in (trained.ranking.users, trained.ranking.items))
+    users, items = (side.astype(np.float64) for side in (embeddings.users, embeddings.items))
     return smoothness(csr_array(finished.dataset.train.to_scipy(), dtype=np.float64), users, items)
 
 
