@@ -144,8 +144,7 @@ def equal_interaction_bounds(degrees: NDArray[np.int64], n_groups: int) -> tuple
     """Return the largest degree of each of at most ``n_groups`` groups of users with about equal sums of degrees.
 
     Users are taken by ascending degree, all of one degree together, until a group has at least 1/n_groups of the sum.
-    On the authors' ML-1M, counting all interactions, this gives the paper's 35, 65, 114 and 524 (printed as "<", in
-    fact "≤").
+    On the authors' ML-1M, counting all interactions, this gives the paper's 35, 65, 114 and 524 ("≤", printed "<").
     """
     if n_groups < 1:
         raise ConfigError(f"n_groups is {n_groups}; give a whole number from 1 on.")

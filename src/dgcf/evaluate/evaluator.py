@@ -38,8 +38,7 @@ class Evaluator:
     train and validation, as is usual elsewhere; the latter is refused for the validation split. Users without a
     relevant item are left out, because no metric is defined for them, and so are users without a train item, as in the
     authors' code (``cold_users=True`` includes them). A relevant item that the mask hides counts as relevant, as in the
-    authors' code; the number of such pairs is reported. ``user_idx``, ``left_out`` and ``leaked_pairs`` are set before
-    ranking.
+    authors' code; their number is reported. ``user_idx``, ``left_out`` and ``leaked_pairs`` are set before ranking.
     """
 
     def __init__(

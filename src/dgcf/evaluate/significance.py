@@ -55,7 +55,6 @@ class Comparison:
         return self.p_holm < level
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON data."""
         return {**asdict(self), "interval": list(self.interval)}
 
 

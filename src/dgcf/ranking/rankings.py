@@ -87,7 +87,7 @@ class Embeddings(Generic[Array]):
         return self.users if side == "user" else self.items
 
     def scores(self, user_idx: Any) -> Array:
-        """(batch,) int64 → (batch, n_items), on the device of the embeddings."""
+        """Return the scores (batch, n_items) of users (batch,) int64, on the device of the embeddings."""
         scores: Array = self.users[user_idx] @ self.items.T
         return scores
 
@@ -138,7 +138,7 @@ class ItemWeights:
         return None
 
     def scores(self, user_idx: Any) -> Floats:
-        """(batch,) int64 → (batch, n_items) float64, on the CPU."""
+        """Return the scores (batch, n_items) float64 of users (batch,) int64, on the CPU."""
         return np.stack([self.weights.sum_rows(self.pairs[user]) for user in user_idx.tolist()])
 
     def pair_scores(self, user_idx: Indices, item_idx: Indices) -> Floats:

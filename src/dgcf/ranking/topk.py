@@ -59,7 +59,7 @@ class Backend(Protocol):
     """Finds candidates by embeddings: a superset of each query's k best items by exact score."""
 
     def candidates(self, index: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
-        """``hidden`` has a row for each query: the items that are no candidates."""
+        """Return the candidates of each query; ``hidden`` has a row per query, the items to leave out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ class WeightIndex:
         return scores if self.columns is None else scores[self.columns]
 
     def search(self, queries: Pairs, hidden: Pairs, k: int, backend: Backend) -> tuple[Candidates, Floats]:
-        """The scores are exact, and computed on the CPU by any ``backend``."""
+        """Return candidates and scores, which are exact and computed on the CPU by any ``backend``."""
         n_items = len(self)
         block = max(1, _BLOCK_SCORES // n_items)
         candidates: list[Candidates] = []

@@ -38,7 +38,7 @@ class Scorer(Protocol):
     """All that evaluation needs of a model; a ``Ranking`` is one."""
 
     def scores(self, user_idx: Tensor) -> Tensor | NDArray[Any]:
-        """(batch,) int64 user indices, on the CPU → (batch, n_items) scores, on any device; larger is better.
+        """Return scores (batch, n_items), on any device, of users (batch,) int64 on the CPU; larger is better.
 
         The same call must give the same bits. −∞ excludes an item; NaN is refused.
         """

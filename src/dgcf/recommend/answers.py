@@ -1,4 +1,4 @@
-"""What a request is answered with, as JSON-ready data: the command line and a service return the same."""
+"""Answers to requests as JSON data, the same for the command line and a service."""
 
 from __future__ import annotations
 

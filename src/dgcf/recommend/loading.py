@@ -64,7 +64,7 @@ def save_recommender(trained: Trained, dataset: Dataset) -> str | None:
     try:
         _save_in_run(from_finished_run(trained, run, dataset), run.path, hash_of(run.path / WEIGHTS))
     except (DgcfError, OSError, MemoryError, RuntimeError) as problem:  # torch raises the last for want of memory
-        return f"the recommender was not saved in {run.path} ({problem}); it will be made when it is first used."
+        return f"the recommender was not saved in {run.path} ({problem}); it will be built when it is first used."
     return None
 
 
@@ -76,7 +76,7 @@ def _of_run(run: Path, data: Any, notify: Notify | None) -> Snapshot:
         )
     saved, weights = run / BESIDE_WEIGHTS, hash_of(run / WEIGHTS)
     if weights is not None and saved.is_file() and not saved.is_symlink():
-        with contextlib.suppress(ArtifactError):  # damaged or of another version: made again
+        with contextlib.suppress(ArtifactError):  # damaged or of another version: built again
             snapshot = artifact.load(saved)
             if snapshot.about.get("weights") == weights:
                 return snapshot

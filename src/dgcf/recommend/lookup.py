@@ -23,7 +23,7 @@ _SIGNS = re.compile(r"[^\w]+")
 
 
 def bare(title: str) -> str:
-    """A title without year, signs, accents, capitals, and with its article in front.
+    """Return a title in lower case, without year, punctuation and accents, and with its article in front.
 
     >>> bare("Lion King, The (1994)")
     'the lion king'
@@ -39,13 +39,13 @@ def _without_article(name: str) -> str:
 
 
 class Names:
-    """Finds the index of whatever names a user or an item: its id, its title, or a part of the title."""
+    """Finds the index of a user or an item by its id, its title, or a part of the title."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
 
     def find(self, name: RawId) -> int:
-        """The id first, then the whole title, the title without its year and article, words of the title."""
+        """Return the index of an id, else of a full title, a title without year and article, or words of a title."""
         if name in self.vocabulary:
             return self.vocabulary.index_of(name)
         if not self.vocabulary.titles or not isinstance(name, str):
@@ -64,7 +64,7 @@ class Names:
         return [self.find(name) for name in names]
 
     def _matches(self, name: str) -> Iterable[list[int]]:
-        """Ever looser readings of a name, each with the indices that fit it."""
+        """Yield the indices of the titles that match a name, by ever looser comparisons."""
         folded = name.strip().casefold()
         titles = self.vocabulary.titles or ()
         yield [index for index, title in enumerate(titles) if title and title.casefold() == folded]
@@ -97,7 +97,7 @@ class Names:
 
 
 def as_list(names: Ids) -> list[RawId]:
-    """One id, or many: a list, a tuple, an array, a column of a frame."""
+    """Return ids as a list: from one id, or from a list, tuple, array or column of a frame."""
     if isinstance(names, (str, int)):
         return [names]
     if isinstance(names, np.generic):

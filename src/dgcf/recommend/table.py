@@ -59,7 +59,6 @@ class Table:
             raise DataError(f"the table has no column {column!r}{hint}") from None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows."""
         for values in zip(*self._columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 
