@@ -140,7 +140,7 @@ class FoldIn:
         if snapshot.layers is None or snapshot.rule is None:
             raise DataError(
                 f"model {snapshot.model} cannot fold in a new user or item: its embeddings depend on more than the "
-                "graph; train a model that can, such as dgcf or lightgcn."
+                "graph; train one that can, such as dgcf or lightgcn."
             )
         self.layers: Layers = snapshot.layers
         self.neighbours = Neighbours(snapshot.train, snapshot.rule)
