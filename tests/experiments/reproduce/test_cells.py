@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dgcf.experiments.reproduce.cells.computed import TIMED_EPOCHS, paired
-from dgcf.experiments.reproduce.datasets import load_dataset
+from dgcf.experiments.reproduce.datasets import open_dataset
 from dgcf.experiments.reproduce.results import Store
 from dgcf.graph import cross_hop, interaction_matrix
 from dgcf.graph.theory.oscillation import oscillation
@@ -45,7 +45,7 @@ def test_computed_cells_equal_the_graph_package(small: Workspace) -> None:
     tally = small.runner.run("fourth")
     assert tally.missing == {}
     none, some, walked, epochs = (line["computed"] for line in small.lines("fourth"))
-    R = load_dataset(small.recipes.sources["small"], 0, small.root / "data").train.to_scipy()
+    R = open_dataset(small.recipes.sources["small"], 0, small.root / "data").train.to_scipy()
     assert (none["cross_edges"], none["ratio"]) == (0, None)
     assert some["cross_edges"] == cross_hop(interaction_matrix(R), 0.02).edges > 0
     assert walked["walks"]["L"]["gap_limit"] == pytest.approx(oscillation(R).walks["L"].gap_limit)

@@ -10,7 +10,7 @@ import pytest
 
 from dgcf.data import load
 from dgcf.errors import ConfigError, DataError
-from dgcf.experiments.reproduce.datasets import Source, carve_validation, load_dataset, resplit, restore_order
+from dgcf.experiments.reproduce.datasets import Source, carve_validation, open_dataset, resplit, restore_order
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.runner import Runner
 from tests.conftest import PROJECT
@@ -30,17 +30,17 @@ def test_dataset_in_another_order_is_refused(tmp_path: Path) -> None:
     dataset = dataset_in_order(load("planted"))
     source = Source("small", "Small", "planted", "small", 1, (dataset.fingerprint,), order=dataset.order or "")
     dataset.save(tmp_path / "small")
-    assert load_dataset(source, 0, tmp_path).order == dataset.order
+    assert open_dataset(source, 0, tmp_path).order == dataset.order
     for other in (dataset_in_order(load("planted"), seed=1), load("planted")):
         other.save(tmp_path / "small", overwrite=True)
         with pytest.raises(DataError, match="it is in another order; prepare it again with"):
-            load_dataset(source, 0, tmp_path)
+            open_dataset(source, 0, tmp_path)
 
 
 def test_wrong_fingerprint_in_recipe_is_reported() -> None:
     source = Recipes.read(PROJECT / "recipes").sources["ml-100k-779"]
     with pytest.raises(DataError, match="it is other data; correct the recipe"):
-        load_dataset(replace(source, fingerprints=source.fingerprints[::-1]), 0)
+        open_dataset(replace(source, fingerprints=source.fingerprints[::-1]), 0)
 
 
 def test_missing_prepared_dataset_is_refused(small: Workspace) -> None:
@@ -77,14 +77,14 @@ def test_error_in_dataset_entry_is_reported(small: Workspace, change: tuple[str,
 @pytest.mark.data("lightgcn/gowalla")
 @pytest.mark.data("deoscirec/gowalla")
 def test_lightgcn_split_gets_a_validation_part() -> None:
-    dataset = load_dataset(Recipes.read(PROJECT / "recipes").sources["lightgcn-gowalla"], 0)
+    dataset = open_dataset(Recipes.read(PROJECT / "recipes").sources["lightgcn-gowalla"], 0)
     assert (len(dataset.train), len(dataset.validation), len(dataset.test)) == (718_459, 91_669, 217_242)
 
 
 @pytest.mark.data("movielens/ml-100k")
 def test_ml_100k_779_has_one_split_per_seed() -> None:
     source = Recipes.read(PROJECT / "recipes").sources["ml-100k-779"]
-    datasets = [load_dataset(source, seed) for seed in range(5)]
+    datasets = [open_dataset(source, seed) for seed in range(5)]
     assert {(dataset.n_users, dataset.n_items) for dataset in datasets} == {(779, 1169)}
     assert len({dataset.fingerprint for dataset in datasets}) == 5
     assert len({dataset.pairs_fingerprint for dataset in datasets}) == 1
@@ -129,7 +129,7 @@ def test_order_is_restored_from_a_dataset_with_the_same_pairs() -> None:
 @pytest.mark.data("deoscirec/gowalla")
 def test_lightgcn_split_takes_the_order_of_the_authors_files() -> None:
     sources = Recipes.read(PROJECT / "recipes").sources
-    with_order, without = load_dataset(sources["lightgcn-gowalla-ordered-whole"], 0), load("lightgcn/gowalla")
+    with_order, without = open_dataset(sources["lightgcn-gowalla-ordered-whole"], 0), load("lightgcn/gowalla")
     assert with_order.fingerprint == without.fingerprint
     assert without.order is None
     train, test = with_order.train, with_order.test

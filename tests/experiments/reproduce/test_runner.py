@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dgcf.experiments.reproduce.__main__ import main
-from dgcf.experiments.reproduce.datasets import load_dataset
+from dgcf.experiments.reproduce.datasets import open_dataset
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.results import Store
 from dgcf.experiments.reproduce.runner import Runner
@@ -43,7 +43,7 @@ def test_line_holds_settings_metrics_and_measures_of_training(small: Workspace) 
     assert (line["key"], line["fingerprint"], line["seed"]) == (key, cell.fingerprint, 1)
     assert cell.recipe is not None
     assert line["settings"] == cell.recipe.settings()
-    dataset = load_dataset(cell.source, 0, small.root / "data")
+    dataset = open_dataset(cell.source, 0, small.root / "data")
     trained = train(dataset, cell.recipe, seed=1, device="cpu", validate=lambda _: {"recall@20": 0.0, "ndcg@20": 0.0})
     assert line["data"]["fingerprint"] == dataset.fingerprint
     assert line["epochs"] == trained.epochs == 4

@@ -99,7 +99,7 @@ def find_source(sources: Mapping[str, Source], name: str, where: str) -> Source:
     return sources[name]
 
 
-def load_dataset(source: Source, variant: int, prepared: Path | None = None) -> Dataset:
+def open_dataset(source: Source, variant: int, prepared: Path | None = None) -> Dataset:
     """Load the dataset from the folder ``prepared``, or build it from the known files; check its fingerprint."""
     dataset = build_dataset(source, variant) if prepared is None else Dataset.load(prepared / source.folder(variant))
     checks = [("fingerprint", dataset.fingerprint, source.fingerprints[variant], "other data")]

@@ -13,7 +13,7 @@ import torch
 
 from dgcf.data.dataset import Dataset
 from dgcf.experiments.reproduce.cells.base import Cell, Line
-from dgcf.experiments.reproduce.datasets import load_dataset
+from dgcf.experiments.reproduce.datasets import open_dataset
 from dgcf.experiments.reproduce.results import Store
 from dgcf.train import pick_device
 from dgcf.version import __version__
@@ -35,7 +35,7 @@ class Executor:
         variant = cell.source.variant(cell.seed or 0)
         name = cell.source.folder(variant)
         if self._dataset is None or self._dataset[0] != name:
-            self._dataset = name, load_dataset(cell.source, variant, self.prepared)
+            self._dataset = name, open_dataset(cell.source, variant, self.prepared)
         return self._dataset[1]
 
     def line(self, cell: Cell, result: Line) -> Line:

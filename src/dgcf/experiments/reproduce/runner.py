@@ -19,7 +19,7 @@ from dgcf.experiments.jobs import TRAINING_FAILED, work
 from dgcf.experiments.progress import Progress
 from dgcf.experiments.reproduce.cells import KINDS, Cell, Line, Stage
 from dgcf.experiments.reproduce.cells.base import grouped
-from dgcf.experiments.reproduce.datasets import load_dataset
+from dgcf.experiments.reproduce.datasets import open_dataset
 from dgcf.experiments.reproduce.execute import Executor, estimate, hardware
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.results import Store
@@ -317,7 +317,7 @@ def prepare(
         if (target / "dataset.json").exists():
             notify(f"{target} is there already.")
         else:
-            load_dataset(source, variant).save(target)
+            open_dataset(source, variant).save(target)
             notify(f"{target} is written.")
         written.append(str(target))
     return {"prepared": written}
