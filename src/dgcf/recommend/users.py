@@ -144,7 +144,7 @@ class ConstantUsers:
 
     def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
         score = _score(self.snapshot, self.snapshot.user_rows, item)
-        parts = [Part("user", None, "all users", (score,), self.snapshot.n_users)]
+        parts = [Part("user", None, "everybody", (score,), self.snapshot.n_users)]
         return _explanation(self.snapshot, user, item, score, parts, int(self.snapshot.train.item_degrees[item]))
 
 
