@@ -153,7 +153,7 @@ def test_popularity_recommends_the_same_to_a_new_user(films: Dataset, fitted_to:
 
 
 def test_random_order_neither_folds_in_nor_explains(fitted_to: dict[str, Recommender]) -> None:
-    with pytest.raises(DataError, match=r"model random cannot fold in a new user or item: .*; train a model"):
+    with pytest.raises(DataError, match=r"model random cannot fold in a new user or item: .*; train one"):
         fitted_to["random"].recommend_for(["i00001"])
     with pytest.raises(DataError, match="cannot be split exactly"):
         fitted_to["random"].explain("u00000", "i00001")

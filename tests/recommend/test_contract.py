@@ -88,7 +88,7 @@ class TestContract:
     def test_folds_in_a_new_user_or_refuses(self, model: str, rec: Recommender, films: Dataset) -> None:
         items = films.items.texts[:3]
         if model not in FOLDS_IN:
-            with pytest.raises(DataError, match=rf"model {model} cannot fold in a new user or item: .*; train a model"):
+            with pytest.raises(DataError, match=rf"model {model} cannot fold in a new user or item: .*; train one"):
                 rec.recommend_for(items)
             return
         table = rec.recommend_for(items, K)
