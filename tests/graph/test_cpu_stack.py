@@ -191,7 +191,7 @@ def test_the_number_of_threads_changes_no_bit(dim: int) -> None:
 
 @pytest.mark.usefixtures("cut")
 def test_overlapping_steps_and_repeated_backward() -> None:
-    """The memory of drawn weights is used again, but never while somebody still needs it."""
+    """The memory of drawn weights is used again, but never while it is still in use."""
     R = csr_array(np.random.default_rng(1).random((8, 6)) < 0.4)
     first, second = (make_case(R, dim=40, gates=3, p=0.4, step=step) for step in (1, 2))
     second.matrix = first.matrix

@@ -60,7 +60,7 @@ def test_rows_and_adjoint_equal_those_of_the_matrix(R: csr_array, draw: Neighbou
     n_nodes = propagation.n_nodes
     matrix = propagation.sampled_mean(torch.eye(n_nodes, dtype=F64), draw)
     A = torch.from_numpy(dense_adjacency(R))
-    assert not matrix[A == 0].any(), "somebody heard a stranger"
+    assert not matrix[A == 0].any(), "a node received from a node that is no neighbour"
     met = A.sum(dim=1) > 0
     torch.testing.assert_close(matrix.sum(dim=1), met.double())
     times = matrix * draw.fanout  # how often each neighbour was drawn

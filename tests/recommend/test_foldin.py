@@ -39,10 +39,10 @@ def test_ranked_row_is_mean_of_layers_and_has_unit_length_after_cosine_loss(chos
     folding = FoldIn(snapshot)
     assert snapshot.layers is not None
     depth = snapshot.layers.depth
-    strangers = [folding.fold("user", np.array([item])) for item in range(snapshot.n_items)]
+    new_users = [folding.fold("user", np.array([item])) for item in range(snapshot.n_items)]
     known = [folding.fold("item", folding.neighbours.of("item", node), node) for node in range(snapshot.n_items)]
-    means = [snapshot.layer_weights(depth) @ folded.layers for folded in (*strangers, *known)]
-    for folded, mean in zip((*strangers, *known), means, strict=True):
+    means = [snapshot.layer_weights(depth) @ folded.layers for folded in (*new_users, *known)]
+    for folded, mean in zip((*new_users, *known), means, strict=True):
         length = float(np.linalg.norm(mean))
         expected = max(length, 1e-12) if snapshot.cosine else 1.0
         assert folded.length == pytest.approx(expected)

@@ -92,7 +92,7 @@ def test_scores_of_pairs(fitted: Recommender) -> None:
         fitted.score(["u00001", "u00002"], ["i00001", "i00002", "i00003"])
 
 
-# -- strangers ------------------------------------------------------------------------------------------------------
+# -- new users ------------------------------------------------------------------------------------------------------
 
 
 def test_new_user_gets_items_of_same_taste(fitted: Recommender, films: Dataset) -> None:
