@@ -1,4 +1,4 @@
-"""Save and load a snapshot as an artefact of safetensors and JSON members; no pickle, and NumPy alone reads it.
+"""Save and load a snapshot as an artefact of safetensors and JSON members; without pickle or torch.
 
 ``about.json``               model, settings, seed, metrics, dataset and fingerprint, graph rule
 ``embeddings.safetensors``   ``users`` (n_users, dim), ``items`` (n_items, dim); or, since format 2,
