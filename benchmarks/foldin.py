@@ -26,9 +26,9 @@ import torch
 from benchmarks.measure import hardware, markdown
 from dgcf.config import parse_settings
 from dgcf.data import Dataset, Pairs, load
-from dgcf.evaluate.metrics import hit_matrix, recall
+from dgcf.evaluate.metrics import Metric, hit_matrix, recall
 from dgcf.random import permutation
-from dgcf.ranking.topk import EmbeddingIndex, top_k
+from dgcf.ranking.topk import EmbeddingIndex, one_query, top_k
 from dgcf.recommend import Recommender
 
 K, TRAINED, HELD_OUT = 20, 200, 120
@@ -44,60 +44,77 @@ def without(dataset: Dataset, users: np.ndarray) -> Dataset:
     return replace(dataset, train=kept(dataset.train), validation=kept(dataset.validation), test=kept(dataset.test))
 
 
-def rows_of(pairs: Pairs, users: np.ndarray) -> Pairs:
-    """Return the items of the given users, one row each."""
-    rows = [pairs[user] for user in users.tolist()]
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    return Pairs(indptr, np.concatenate(rows), pairs.n_items)
+def drawn_users(dataset: Dataset, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return 200 random users, and 120 to train without; all have training and test items."""
+    eligible = np.flatnonzero((dataset.train.user_degrees > 0) & (dataset.test.user_degrees > 0))
+    eligible = eligible[permutation(seed, "benchmark/users", len(eligible))]
+    return eligible[:TRAINED], eligible[-HELD_OUT:]
 
 
-def top(rec: Recommender, rows: np.ndarray, hidden: Pairs) -> np.ndarray:
-    return top_k(EmbeddingIndex(rec.snapshot.item_rows), rows, hidden, K).item_idx
+def fit_both(unfitted: Recommender, dataset: Dataset, held_out: np.ndarray) -> tuple[Recommender, Recommender]:
+    """Return the recommender trained on all users, and trained without the held-out ones."""
+    whole, part = (Recommender(**unfitted.get_params()) for _ in range(2))
+    return whole.fit(dataset), part.fit(without(dataset, held_out))
 
 
-def fold_in(rec: Recommender, train: Pairs, users: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return (n, dim) fold-ins with the users' training items, and the median milliseconds of one fold-in."""
-    rec.folding.fold("user", train[int(users[0])].astype(np.int64))  # builds the structures that later fold-ins share
-    rows, times = [], []
-    for user in users.tolist():
+def trained_lists(rec: Recommender, users: np.ndarray, hidden: Pairs) -> np.ndarray:
+    """Return the top 20 of users of the training data, (n, 20)."""
+    ranking = rec.snapshot.ranking
+    return top_k(ranking.index(), ranking.queries(users), hidden, K).item_idx
+
+
+def folded_lists(rec: Recommender, items: Pairs) -> tuple[np.ndarray, float]:
+    """Return the top 20 of new users with a row of ``items`` each, (n, 20), and the median milliseconds of a fold-in.
+
+    The items that a new user has are not ranked, as in ``recommend_for``.
+    """
+    index, users = rec.snapshot.ranking.index(), rec._prepared.users
+    users.query(items[0].astype(np.int64), None)  # builds the structures that later fold-ins share
+    lists, times = [], []
+    for user in range(items.n_users):
+        own = items[user].astype(np.int64)
         started = time.perf_counter()
-        rows.append(rec.folding.fold("user", train[user].astype(np.int64)).ranked)
+        query = users.query(own, None)
         times.append(time.perf_counter() - started)
-    return np.stack(rows), 1000 * float(np.median(times))
+        lists.append(top_k(index, query, one_query(own, items.n_items), K).item_idx[0])
+    return np.stack(lists), 1000 * float(np.median(times))
+
+
+def held_out_lists(
+    whole: Recommender, part: Recommender, train: Pairs, held_out: np.ndarray
+) -> tuple[dict[str, np.ndarray], float]:
+    """Return the top 20 of the held-out users by fold-in and by training, and the milliseconds of a fold-in."""
+    hidden = train.take(held_out)
+    folded, milliseconds = folded_lists(part, hidden)
+    return {"fold-in": folded, "trained with them": trained_lists(whole, held_out, hidden)}, milliseconds
+
+
+def mean_metric(metric: Metric, lists: np.ndarray, relevant: Pairs) -> float:
+    """Return the mean of a metric at 20 over lists, whose relevant items are the rows of ``relevant``."""
+    hits = hit_matrix(lists, np.arange(len(lists)), relevant)
+    return float(metric(hits, relevant.user_degrees, K).mean())
 
 
 def measure(name: str, model: str, settings: dict[str, Any], device: str, seed: int) -> dict[str, Any]:
+    """Return the results of one draw of users."""
     dataset = load(name)
-    eligible = np.flatnonzero((dataset.train.user_degrees > 0) & (dataset.test.user_degrees > 0))
-    eligible = eligible[permutation(seed, "benchmark/users", len(eligible))]
-    trained, held_out = eligible[:TRAINED], eligible[-HELD_OUT:]
+    trained, held_out = drawn_users(dataset, seed)
+    unfitted = Recommender(model, preset="paper", seed=seed, device=device, **settings)
+    whole, part = fit_both(unfitted, dataset, held_out)
 
-    def fit(data: Dataset) -> Recommender:
-        return Recommender(model, preset="paper", seed=seed, device=device, **settings).fit(data)
+    seen = dataset.train.take(trained)
+    pairs = zip(trained_lists(whole, trained, seen), folded_lists(whole, seen)[0], strict=True)
+    overlap = np.mean([len(np.intersect1d(*lists)) / K for lists in pairs])
 
-    whole, part = fit(dataset), fit(without(dataset, held_out))
-    seen = rows_of(dataset.train, trained)
-    new_users, _ = fold_in(whole, dataset.train, trained)
-    trained_lists, folded_lists = top(whole, whole.snapshot.user_rows[trained], seen), top(whole, new_users, seen)
-    overlap = np.mean([len(np.intersect1d(*lists)) / K for lists in zip(trained_lists, folded_lists, strict=True)])
-
-    hidden, relevant = rows_of(dataset.train, held_out), rows_of(dataset.test, held_out)
-    new_users, milliseconds = fold_in(part, dataset.train, held_out)
+    lists, milliseconds = held_out_lists(whole, part, dataset.train, held_out)
+    hidden, relevant = dataset.train.take(held_out), dataset.test.take(held_out)
     popular = part.snapshot.train.item_degrees.astype(np.float32)[:, None]
-    lists = {
-        "fold-in": top(part, new_users, hidden),
-        "trained with them": top(whole, whole.snapshot.user_rows[held_out], hidden),
-        "popularity": top_k(EmbeddingIndex(popular), np.ones((len(held_out), 1), np.float32), hidden, K).item_idx,
-    }
-    rows = np.arange(len(held_out))
-    recalls = {
-        method: float(recall(hit_matrix(items, rows, relevant), relevant.user_degrees, K).mean())
-        for method, items in lists.items()
-    }
+    everybody = np.ones((len(held_out), 1), np.float32)
+    lists["popularity"] = top_k(EmbeddingIndex(popular), everybody, hidden, K).item_idx
     return {
         "data": name,
         "overlap": float(overlap),
-        "recall@20": recalls,
+        "recall@20": {method: mean_metric(recall, items, relevant) for method, items in lists.items()},
         "milliseconds": milliseconds,
         "epochs": [rec.snapshot.about["epochs"] for rec in (whole, part)],
     }
