@@ -9,12 +9,14 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from dgcf.cli.inputs import MAX_SEEDS, MODEL_HELP, Device, Mask, Preset, out_option, read_dataset, set_option
-from dgcf.cli.terminal import AsJson, emit, notify
+from dgcf.cli.terminal import AsJson, emit, notify, progress
 from dgcf.config import parse_settings, read_toml
 from dgcf.data import Dataset
 from dgcf.data.paths import absolute_source
 from dgcf.data.prepare import Preparation
 from dgcf.errors import ConfigError
+
+BASELINES_HELP = "Compare with popularity, item-knn, ease and ials on the validation split."
 
 
 def command(
@@ -37,11 +39,18 @@ def command(
     resume: Annotated[Path | None, Option(help="Resume this run folder.", show_default=False)] = None,
     track: Annotated[list[str] | None, Option(help="Also log metrics to tensorboard or mlflow; repeatable.")] = None,
     save_every: Annotated[float, Option(min=0, help="Seconds between checkpoints.")] = 10.0,
+    baselines: Annotated[
+        bool | None,
+        Option("--baselines/--no-baselines", help=BASELINES_HELP, show_default="only with default settings"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model, keep the epoch that is best on the validation split, and measure it on the test split.
 
     Ctrl-C saves and stops; `--resume` continues to the same result, to the bit, as without the interruption.
+
+    A training with default settings (none of --model, --preset, --config, --set and --resume) ends with one line that
+    compares the model on validation with the baselines that take seconds on this data, and names a better one.
 
     Example: `dgcf train deoscirec/ml-100k --model dgcf --set layers=2`
 
@@ -50,8 +59,10 @@ def command(
     from dgcf.cli.views import train as view  # here, because torch takes seconds to import
     from dgcf.cli.views.progress import training_progress
     from dgcf.experiments import train
+    from dgcf.experiments.baselines import stand
     from dgcf.train import Run, resolve
 
+    default = not (model or preset or settings or config or resume)
     in_file = read_toml(config) if config else {}
     model, preset = (_once(config, in_file, name, given) for name, given in (("model", model), ("preset", preset)))
     given = {**in_file, **parse_settings(settings or [])}
@@ -60,7 +71,8 @@ def command(
         if seeds > 1 or folder is not None:
             raise ConfigError("--resume continues one run in its own folder; leave out --seeds and --out.")
         run = Run.open(resume)
-        dataset = _read(data or run.about["dataset"]["source"], run.about["settings"])
+        data, recipe = data or run.about["dataset"]["source"], run.recipe
+        dataset = _read(data, run.about["settings"])
         summaries = [train.resume(run, dataset, options, model=model, preset=preset, settings=given, seed=seed)]
     elif data is None:
         raise ConfigError("no dataset was given; name one, such as deoscirec/ml-100k.")
@@ -69,7 +81,12 @@ def command(
         recipe = resolve(model or "dgcf", dataset=dataset.name, preset=preset or "paper", settings=given)
         seed_range = range(seed or 0, (seed or 0) + seeds)
         summaries = train.start(dataset, recipe, seed_range, folder, absolute_source(data), options)
-    emit(train.combine(summaries), as_json, lambda: view.draw(summaries))
+    if not as_json:
+        view.draw(summaries)  # before the baselines, which may be interrupted
+    wanted = default if baselines is None else baselines
+    standing = stand(summaries, dataset, recipe.train.metric, mask, bar=progress) if wanted else None
+    answer = {**train.combine(summaries), "baselines": standing and standing.to_dict()}
+    emit(answer, as_json, lambda: view.draw_standing(standing, data))
 
 
 def _read(source: str, settings: Mapping[str, Any]) -> Dataset:

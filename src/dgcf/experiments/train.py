@@ -47,7 +47,7 @@ def start(
     """
     device = str(pick_device(options.device))
     refuse_unknown_trackers(options.track)
-    _evaluator(dataset, recipe, options.mask)
+    evaluator_for_test(dataset, recipe.train.metric, options.mask)
     paths = {seed: _run_folder(folder, dataset, recipe, seed, len(seeds)) for seed in seeds}
     for path in paths.values():
         Run.refuse_taken(path)
@@ -84,7 +84,7 @@ def resume(
         settings={**(run.about["settings"] if same else {}), **(settings or {})},
     )
     run.refuse_changes(dataset, recipe, seed)
-    _evaluator(dataset, run.recipe, options.mask)
+    evaluator_for_test(dataset, run.recipe.train.metric, options.mask)
     return _train([run], dataset, run.recipe, options)[0]
 
 
@@ -117,20 +117,23 @@ def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Optio
     return summaries
 
 
-def _evaluator(dataset: Dataset, recipe: Recipe, mask: str) -> Evaluator | None:
-    """Return the evaluator of the test split, or None if the split is empty; an unknown mask is refused."""
+def evaluator_for_test(dataset: Dataset, metric: str, mask: str) -> Evaluator | None:
+    """Return the evaluator of the test split, or None if the split is empty; an unknown mask is refused.
+
+    The cut-offs are that of the validation ``metric``, and 20.
+    """
     if mask not in MASKS:
         raise ConfigError(f"the mask is {mask!r}, expected one of {', '.join(MASKS)}{did_you_mean(mask, MASKS) or '.'}")
     if not len(dataset.test):
         return None
-    return Evaluator(dataset, split="test", mask=mask, ks=sorted({parse_metric(recipe.train.metric)[1], 20}))
+    return Evaluator(dataset, split="test", mask=mask, ks=sorted({parse_metric(metric)[1], 20}))
 
 
 def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | None) -> dict[str, Any]:
     """Return the summary of a finished run: its best epoch, measured on validation and test."""
     run = trained.run
     assert run is not None
-    evaluator = _evaluator(dataset, trained.recipe, mask)
+    evaluator = evaluator_for_test(dataset, trained.recipe.train.metric, mask)
     evaluation = None if evaluator is None else evaluator.evaluate(trained.ranking)
     return {
         "model": trained.recipe.name,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 from rich.table import Table
 
 from dgcf.cli.terminal import out
+from dgcf.experiments.baselines import Standing
 
 
 def draw(results: Sequence[dict[str, Any]]) -> None:
@@ -26,3 +28,16 @@ def draw(results: Sequence[dict[str, Any]]) -> None:
     out.print(f"{first['users_evaluated']:,} users evaluated")
     for result in results:
         out.print(f"run: {result['run']}", soft_wrap=True)
+
+
+def draw_standing(standing: Standing | None, data: str) -> None:
+    """Print a line with the model and the baselines by their validation metric, then the command of a better one."""
+    if standing is None:
+        return
+    if standing.best is None:
+        out.print(f"not compared with the baselines: {standing.left_out[0].reason}", soft_wrap=True)
+        return
+    numbers = [f"{model} {f'{value:.4f}'.removeprefix('0')}" for model, value in standing.values()]
+    out.print(f"validation {standing.metric}: {', '.join(numbers)}", soft_wrap=True)
+    if standing.best != standing.trained:
+        out.print(f"{standing.best} is better here: dgcf train {quote(data)} --model {standing.best}", soft_wrap=True)
