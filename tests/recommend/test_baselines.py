@@ -280,8 +280,8 @@ def test_artefact_without_least_squares_field_loads(fitted_to: dict[str, Recomme
 class LeastPopular(Popularity):
     """A new model in which every user has the same row."""
 
-    def solve(self, pairs: Pairs, seed: int) -> None:
-        super().solve(pairs, seed)
+    def solve(self, pairs: Pairs, seed: int, device: Any = "cpu") -> None:
+        super().solve(pairs, seed, device)
         self.items.neg_()
 
 

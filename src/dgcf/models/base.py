@@ -149,9 +149,14 @@ class SolvedModel(nn.Module, ABC):
         super().__init__()
         self.config = config
 
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on settings that the data changes."""
+        return []
+
     @abstractmethod
-    def solve(self, pairs: Pairs, seed: int) -> None:
-        """Compute the state; the same pairs and seed give the same bits."""
+    def solve(self, pairs: Pairs, seed: int, device: torch.device | str = "cpu") -> None:
+        """Compute the state on ``device`` if the model can use it; the same pairs and seed give the same bits."""
 
     @abstractmethod
     def ranking(self, pairs: Pairs) -> Ranking:

@@ -10,11 +10,14 @@ from typing import Any
 from dgcf.config import parameters
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.models.base import GraphModel, Model, SolvedModel
+from dgcf.models.bspm import BSPM, BSPMConfig
+from dgcf.models.chebycf import ChebyCF, ChebyCFConfig
 from dgcf.models.config import GraphModelConfig, ModelConfig
 from dgcf.models.dgcf import DGCF, DGCFConfig
 from dgcf.models.ease import EASE, EASEConfig
 from dgcf.models.gcmc import GCMC, GCMCConfig
 from dgcf.models.gcn import GCN, GCNConfig
+from dgcf.models.gfcf import GFCF, GFCFConfig
 from dgcf.models.ials import IALS, IALSConfig
 from dgcf.models.itemknn import ItemKNN, ItemKNNConfig
 from dgcf.models.lightgcn import LightGCN, LightGCNConfig
@@ -94,6 +97,9 @@ CATALOG: Mapping[str, Entry] = {
         Entry("ease", EASE, EASEConfig(), "linear regression between items, in closed form"),
         Entry("ials", IALS, IALSConfig(), "matrix factorisation by alternating least squares, solved by `implicit`"),
         Entry("item-knn", ItemKNN, ItemKNNConfig(), "nearest neighbours of the user's items"),
+        Entry("gf-cf", GFCF, GFCFConfig(), "linear filter and ideal low pass of the item graph, without training"),
+        Entry("bspm", BSPM, BSPMConfig(), "the filter of GF-CF, sharpened; without training"),
+        Entry("chebycf", ChebyCF, ChebyCFConfig(), "Chebyshev filter of the item graph, without training"),
         Entry("popularity", Popularity, PopularityConfig(), "the most popular items, the same for every user"),
         Entry("random", RandomOrder, RandomOrderConfig(), "a random order of the items for each user"),
     )

@@ -55,7 +55,7 @@ class EASE(SolvedModel):
         super().__init__(n_users, n_items, config)
         self.register_buffer("weights", torch.zeros(n_items, n_items))
 
-    def solve(self, pairs: Pairs, seed: int) -> None:
+    def solve(self, pairs: Pairs, seed: int, device: torch.device | str = "cpu") -> None:
         gram = gram_matrix(pairs)
         gram.flat[:: len(gram) + 1] += self.config.l2
         # G is symmetric, so its transpose is the same matrix in LAPACK's column order, which allows work in place.

@@ -54,7 +54,7 @@ class IALS(SolvedEmbeddings):
         super().__init__(n_users, n_items, config, config.factors)
         self.user_rule = LeastSquares(config.alpha, config.regularization)
 
-    def solve(self, pairs: Pairs, seed: int) -> None:
+    def solve(self, pairs: Pairs, seed: int, device: torch.device | str = "cpu") -> None:
         try:
             from implicit.cpu.als import AlternatingLeastSquares
             from implicit.recommender_base import ModelFitError

@@ -66,7 +66,7 @@ class ItemKNN(SolvedModel):
         self.register_buffer("neighbours", torch.zeros(n_items, self.k, dtype=torch.int32))
         self.register_buffer("likeness", torch.zeros(n_items, self.k))
 
-    def solve(self, pairs: Pairs, seed: int) -> None:
+    def solve(self, pairs: Pairs, seed: int, device: torch.device | str = "cpu") -> None:
         neighbours, likeness = self.neighbours.numpy(), self.likeness.numpy()
         neighbours[:], likeness[:] = 0, 0.0
         for item, others, near in nearest(pairs, self.k, self.config.shrinkage):

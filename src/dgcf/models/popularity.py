@@ -29,6 +29,6 @@ class Popularity(SolvedEmbeddings):
     def __init__(self, n_users: int, n_items: int, config: PopularityConfig) -> None:
         super().__init__(n_users, n_items, config, dim=1)
 
-    def solve(self, pairs: Pairs, seed: int) -> None:
+    def solve(self, pairs: Pairs, seed: int, device: torch.device | str = "cpu") -> None:
         self.users.fill_(1.0)
         self.items.copy_(torch.from_numpy(pairs.item_degrees).unsqueeze(1))

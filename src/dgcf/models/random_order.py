@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from dgcf.config import require_range
 from dgcf.data.pairs import Pairs
 from dgcf.models.base import SolvedEmbeddings, xavier_uniform
@@ -31,6 +33,6 @@ class RandomOrder(SolvedEmbeddings):
     def __init__(self, n_users: int, n_items: int, config: RandomOrderConfig) -> None:
         super().__init__(n_users, n_items, config, config.dim)
 
-    def solve(self, pairs: Pairs, seed: int) -> None:
+    def solve(self, pairs: Pairs, seed: int, device: torch.device | str = "cpu") -> None:
         for name, rows in self.named_buffers():
             rows.copy_(xavier_uniform(f"random.{name}", len(rows), rows.shape[1], seed))

@@ -205,15 +205,15 @@ def _best(scores: Tensor, k: int, width: int) -> TensorTopK:
     maxima = grouped.amax(2)
     if bool(maxima.isnan().any()):  # a maximum over a NaN is NaN
         raise DataError("a score is NaN; the model has diverged: lower the learning rate and train again.")
-    group = _first(maxima, k).sort(1).values  # ascending, so candidates stay in item order
+    group = first_columns(maxima, k).sort(1).values  # ascending, so candidates stay in item order
     near = grouped.gather(1, group[:, :, None].expand(-1, -1, width)).reshape(n, k * width)
     item = (group[:, :, None] * width + torch.arange(width, device=scores.device)).reshape(n, k * width)
-    place = _first(near, k)
+    place = first_columns(near, k)
     best = near.gather(1, place)
     return TensorTopK(item.gather(1, place).masked_fill_(best == float("-inf"), -1), best)
 
 
-def _first(values: Tensor, k: int) -> Tensor:
+def first_columns(values: Tensor, k: int) -> Tensor:
     """Return the columns (n, k) of the k largest of each row of ``values`` (n, m): largest first, left before right."""
     top = values.topk(k, dim=1)
     column = top.indices.sort(1).values

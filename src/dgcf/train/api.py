@@ -125,7 +125,7 @@ def train_together(
                 stack.enter_context(exclusive_lock(job.run.path))
         if isinstance(model, SolvedModel):
             (job,), (observer,) = jobs, observers
-            reason = solve(model, dataset.train, recipe.train.metric, job.seed, validate, observer, job.run)
+            reason = solve(model, dataset.train, recipe.train.metric, job.seed, validate, observer, job.run, place)
             return [_solved(model, dataset, recipe, reason, job.run, started)]
         interrupted = stack.enter_context(stop_requested())
         models = [model, *(_graph_model(dataset, recipe, job.seed) for job in jobs[1:])]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import torch
+
 from dgcf.data.pairs import Pairs
 from dgcf.models.base import SolvedModel
 from dgcf.train.run.checkpoint import Checkpoint, fill_model
@@ -20,6 +22,7 @@ def solve(
     validate: Validate | None,
     observer: Observer,
     run: Run | None,
+    device: torch.device | str = "cpu",
 ) -> str:
     """Solve the model for ``pairs``, or load it from a run that is solved already; return why it stopped."""
     if run is not None and (saved := run.resume()) is not None:
@@ -28,7 +31,9 @@ def solve(
     else:
         observer.epoch_began(1, 1, 1, 0)
         began = time.perf_counter()
-        model.solve(pairs, seed)
+        for text in model.notes:
+            observer.note(text)
+        model.solve(pairs, seed, device)
         seconds = time.perf_counter() - began
         validation = dict(validate(model.ranking(pairs))) if validate else {}
         if run is not None:
