@@ -88,8 +88,8 @@ class GraphFilter(SolvedModel):
 
     ``P = R̃ᵀR̃`` is the normalised item graph, V (n_items, k) its leading eigenvectors, D_i the degrees of the items.
     ``s(u, i) = Σ_j W[j, i]`` over u's items j. p and q are replaced by Chebyshev polynomials of P, which are exact
-    where they are polynomials. W is built in blocks of rows and never stored as a whole. Shapes: ``columns`` and ``weights``
-    (n_items, n); unused places have weight 0.
+    where they are polynomials. W is built in blocks of rows and never stored as a whole. Shapes: ``columns`` and
+    ``weights`` (n_items, n); unused places have weight 0.
     """
 
     seeded = False
