@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -122,9 +123,10 @@ class ItemGraph:
 
     def _randomised_vectors(self, rank: int) -> Tensor:
         """Return vectors of ``torch.svd_lowrank``, whose random start is the same in every call."""
-        shape = (self.n_users, self.n_items)
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(0)
+        shape, on_gpu = (self.n_users, self.n_items), self.device.type == "cuda"
+        with torch.random.fork_rng(devices=[self.device] if on_gpu else []), warnings.catch_warnings():
+            (torch.cuda.manual_seed if on_gpu else torch.default_generator.manual_seed)(0)
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
             R = torch.sparse_csr_tensor(*self.by_user[:3], size=shape, check_invariants=False)
             _, values, vectors = torch.svd_lowrank(R, q=min(rank + OVERSAMPLING, *shape), niter=POWER_ITERATIONS)
         return vectors * (values.square() > SMALLEST)
