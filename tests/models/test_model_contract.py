@@ -256,6 +256,6 @@ def test_models_declare_how_they_represent_users(name: str) -> None:
     assert entry(name).build(4, 5).user_rule == RULES[name]
 
 
-@pytest.mark.parametrize("name", ["ease", "item-knn"])
+@pytest.mark.parametrize("name", ["ease", "item-knn", "gf-cf", "bspm", "chebycf"])
 def test_models_of_item_weights_sum_them(name: str) -> None:
     assert isinstance(entry(name).build(4, 5).ranking(Pairs.empty(4, 5)).user_rule, ItemSums)

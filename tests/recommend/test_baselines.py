@@ -28,7 +28,7 @@ from tests.recommend.conftest import random_dataset
 from tests.recommend.test_artifact import lied
 
 SOLVED = [name for name, entry in CATALOG.items() if entry.solved]
-BY_ITEMS = ["ease", "item-knn"]
+BY_ITEMS = ["ease", "item-knn", "gf-cf", "bspm", "chebycf"]
 EXPLAINED = [*BY_ITEMS, "ials", "popularity"]
 SETTINGS: dict[str, dict[str, Any]] = {
     "ease": {"l2": 20.0},
@@ -217,7 +217,7 @@ def test_embeddings_are_written_in_format_1(films: Dataset, fitted_to: dict[str,
     for model, rec in fitted_to.items():
         rec.save(tmp_path / model)
         formats[model] = (tmp_path / model / "manifest.json").read_text().partition('"format": ')[2][0]
-    assert formats == {"ease": "2", "item-knn": "2", "ials": "1", "popularity": "1", "random": "1"}
+    assert formats == {**dict.fromkeys(BY_ITEMS, "2"), "ials": "1", "popularity": "1", "random": "1"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from dgcf.recommend import Recommender, load
 from dgcf.recommend.batch import Batch
 
 LINEAR = ["dgcf", "dgcf-chp", "dgcf-la", "dgcf-sl", "lightgcn"]
-FOLDS_IN = [*LINEAR, "ease", "ials", "item-knn", "popularity"]
+FILTERS = ["gf-cf", "bspm", "chebycf"]
+FOLDS_IN = [*LINEAR, *FILTERS, "ease", "ials", "item-knn", "popularity"]
 EXPLAINS = [*FOLDS_IN, "bpr-mf"]
 SETTINGS: dict[str, dict[str, Any]] = {
     "ease": {"l2": 20.0},
