@@ -78,7 +78,7 @@ def command(
             raise ConfigError(f"--models compares on one dataset, and {len(what)} are given; give one.")
         chosen = [word.strip() for word in models.split(",") if word.strip()]
         seed_range = range(seed or 0, (seed or 0) + (seeds or 1))
-        request = compare.Request(chosen, preset or "paper", settings or [], config or [], seed_range)
+        request = compare.Request(chosen, preset or "default", settings or [], config or [], seed_range)
         result = compare.compare_models(what[0], request, folder, options)
     report.write(result, targets)
     emit(result.to_dict(), as_json, lambda: draw(result))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DATA_HELP = "A known name (`dgcf data list`), a prepared folder, a folder with train/validation/test files, or a file."
 MODEL_HELP = "Model name (`dgcf models`)."
-PRESETS = "paper, official-code or plain"
+PRESETS = "default, paper, official-code or plain"
 PRESET_HELP = f"Settings to start from: {PRESETS}."
 MAX_SEEDS = 10_000
 
@@ -34,7 +34,7 @@ UserItems = Annotated[
         "--items", help="Items of a new user, or new items of --user, by id or title; repeatable.", show_default=False
     ),
 ]
-Preset = Annotated[str | None, Option(help=PRESET_HELP, show_default="paper")]
+Preset = Annotated[str | None, Option(help=PRESET_HELP, show_default="default")]
 User = Annotated[str | None, Option(help="A user's id.", show_default=False)]
 Device = Annotated[str, Option(help="Device: auto, cpu or cuda.")]
 Mask = Annotated[str, Option(help="Items to exclude from the ranking: train, or train+validation.")]

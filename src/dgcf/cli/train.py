@@ -60,7 +60,8 @@ def command(
     from dgcf.cli.views.progress import training_progress
     from dgcf.experiments import train
     from dgcf.experiments.baselines import stand
-    from dgcf.train import Run, resolve
+    from dgcf.train import Run, Size, resolve
+    from dgcf.train.presets import DEFAULT
 
     default = not (model or preset or settings or config or resume)
     in_file = read_toml(config) if config else {}
@@ -78,7 +79,9 @@ def command(
         raise ConfigError("no dataset was given; name one, such as deoscirec/ml-100k.")
     else:
         dataset = _read(data, given)
-        recipe = resolve(model or "dgcf", dataset=dataset.name, preset=preset or "paper", settings=given)
+        recipe = resolve(
+            model or "dgcf", dataset=dataset.name, preset=preset or DEFAULT, settings=given, size=Size.of(dataset)
+        )
         seed_range = range(seed or 0, (seed or 0) + seeds)
         summaries = train.start(dataset, recipe, seed_range, folder, absolute_source(data), options)
     if not as_json:

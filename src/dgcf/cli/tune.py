@@ -23,7 +23,7 @@ def command(
     minutes: Annotated[
         float | None, Option(min=0, help="Start no trial after this many minutes.", show_default=False)
     ] = None,
-    preset: Annotated[str, Option(help=PRESET_HELP)] = "paper",
+    preset: Annotated[str, Option(help=PRESET_HELP)] = "default",
     settings: Annotated[list[str] | None, set_option("Fix a setting; repeatable.")] = None,
     search: Annotated[
         list[str] | None,

@@ -27,7 +27,7 @@ from dgcf.experiments.results import CompareResult, model_result, with_compariso
 from dgcf.models.catalog import CATALOG, entry
 from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
-from dgcf.train import Observer, Recipe, Run, SeedJob, groups, pick_device, resolve
+from dgcf.train import Observer, Recipe, Run, SeedJob, Size, groups, pick_device, resolve
 from dgcf.train.recipe import TRAIN_KEYS
 from dgcf.train.run.folder import order_of
 from dgcf.train.run.plots import CURVES, plot_run
@@ -68,7 +68,7 @@ class Request:
     """The models to train, and their settings as `plan_models` takes them."""
 
     models: Sequence[str]
-    preset: str = "paper"
+    preset: str = "default"
     settings: Sequence[str] = ()
     configs: Sequence[str] = ()
     seeds: Sequence[int] = (0,)
@@ -197,7 +197,7 @@ def plan_models(request: Request, dataset: Dataset) -> list[Plan]:
             **own[name],
         }
         preset = file.get("preset", request.preset)
-        recipe = resolve(name, dataset=dataset.name, preset=preset, settings=settings)
+        recipe = resolve(name, dataset=dataset.name, preset=preset, settings=settings, size=Size.of(dataset))
         order_of(dataset, used=recipe.train.recency > 0)  # raises if the dataset has no order
         seeds = request.seeds if recipe.entry.seeded else request.seeds[:1]
         plans.append(Plan(recipe, tuple(seeds)))

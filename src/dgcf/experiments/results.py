@@ -11,7 +11,7 @@ import numpy as np
 from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.significance import Comparison, averaged, compare_with, users_and_seeds_test
 from dgcf.experiments.measure import MeanStd
-from dgcf.train import Run, resolve
+from dgcf.train import Run, Size, resolve
 
 LEVEL = 0.05
 """A difference with a smaller p-value, after Holm's correction, is marked."""
@@ -120,7 +120,9 @@ def model_result(
 ) -> ModelResult:
     """Return the result of a model from its runs and their evaluations; ``validated`` may be empty."""
     recipe = runs[0].recipe
-    preset = resolve(recipe.name, dataset=runs[0].about["dataset"]["name"], preset=recipe.preset).settings()
+    data = runs[0].about["dataset"]
+    size = Size(data["n_users"], data["n_items"], data["train"])
+    preset = resolve(recipe.name, dataset=data["name"], preset=recipe.preset, size=size).settings()
     settings = recipe.settings()
     peaks = [run.peak_mb for run in runs if run.peak_mb is not None]
     seeded = recipe.entry.seeded

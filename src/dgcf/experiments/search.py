@@ -15,7 +15,7 @@ from dgcf.evaluate.validation import validator
 from dgcf.experiments.space import Spaces, extremes, format_spaces, match_type, space_of
 from dgcf.experiments.study.folder import Study
 from dgcf.random import key_of
-from dgcf.train import Recipe, resolve
+from dgcf.train import Recipe, Size, resolve
 from dgcf.train.run.folder import order_of
 
 
@@ -65,7 +65,7 @@ def search_for(
     dataset: Dataset,
     model: str = "dgcf",
     *,
-    preset: str = "paper",
+    preset: str = "default",
     settings: Mapping[str, object] | None = None,
     search: Mapping[str, Space] | None = None,
     metric: str | None = None,
@@ -101,10 +101,11 @@ def search_for(
 
 def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, object], metric: str | None) -> Recipe:
     """Return a recipe whose best epoch is chosen by ``metric``; a solved model has no epochs."""
-    recipe = resolve(model, dataset=dataset.name, preset=preset, settings=settings)
+    size = Size.of(dataset)
+    recipe = resolve(model, dataset=dataset.name, preset=preset, settings=settings, size=size)
     if metric is None or recipe.entry.solved:
         return recipe
-    return resolve(model, dataset=dataset.name, preset=preset, settings={**settings, "metric": metric})
+    return resolve(model, dataset=dataset.name, preset=preset, settings={**settings, "metric": metric}, size=size)
 
 
 def _spaces(recipe: Recipe, fixed: Mapping[str, object], search: Mapping[str, Space]) -> Spaces:

@@ -169,7 +169,8 @@ class _Trials:
             return
         evaluated = [line for line in run.metrics() if metric in line]
         best = max(evaluated, key=lambda line: float(line[metric]))
-        claim.complete(best[metric], best["epoch"], trained.epochs, run.seconds)
+        value = trained.validation.get(metric, best[metric])
+        claim.complete(value, best["epoch"], trained.epochs, run.seconds)
 
 
 class _Pruned(Exception):  # noqa: N818 (not an error)

@@ -83,6 +83,8 @@ class GraphModel(nn.Module, ABC):
 
     seeded: ClassVar[bool] = True
     """Whether another seed gives another model."""
+    has_embeddings: ClassVar[bool] = True
+    """Whether the ranking has embeddings, to which item weights can be added (``dgcf.train.blend``)."""
     recordable: ClassVar[bool] = True
     """Whether a step can be recorded on a GPU and replayed: all its draws use the words of ``DropSchedule``."""
 
@@ -143,6 +145,8 @@ class SolvedModel(nn.Module, ABC):
 
     seeded: ClassVar[bool] = True
     """Whether another seed gives another model."""
+    has_embeddings: ClassVar[bool] = False
+    """Whether the ranking has embeddings; the others have weights between items."""
     config: ModelConfig
 
     def __init__(self, n_users: int, n_items: int, config: ModelConfig) -> None:
@@ -166,6 +170,7 @@ class SolvedModel(nn.Module, ABC):
 class SolvedEmbeddings(SolvedModel):
     """A solved model whose state is embeddings: ``users`` (n_users, dim) and ``items`` (n_items, dim)."""
 
+    has_embeddings = True
     users: Tensor
     items: Tensor
     user_rule: UserRule | None = None

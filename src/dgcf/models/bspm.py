@@ -17,7 +17,7 @@ class BSPMConfig(FilterConfig):
     sharpening: float = tunable(2.5, Between(0.5, 4.0))
     """Time T of sharpening; 0 gives GF-CF."""
     neighbours: int = 1000
-    """Number n of the largest entries kept in each row of W; sharpening makes the smaller ones count."""
+    """Number n of entries of largest magnitude kept in each row of W; sharpening makes the smaller ones count."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

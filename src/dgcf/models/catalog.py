@@ -50,6 +50,11 @@ class Entry:
         return self.kind.seeded
 
     @property
+    def has_embeddings(self) -> bool:
+        """Whether the model ranks by embeddings; otherwise by weights between items."""
+        return self.kind.has_embeddings
+
+    @property
     def keys(self) -> list[str]:
         """The names of the model's settings."""
         return [field.name for field in fields(self.config)]

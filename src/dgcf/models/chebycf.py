@@ -24,7 +24,7 @@ class ChebyCFConfig(FilterConfig):
     """β of the degree-based normalisation ``D_i^-β … D_i^β``: the larger, the more popular items gain."""
 
     neighbours: int = 1000
-    """Number n of the largest entries kept in each row of W."""
+    """Number n of entries of largest magnitude kept in each row of W."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -36,7 +36,7 @@ class FilterConfig(ModelConfig):
     low_pass: float = tunable(0.3, Between(0.05, 2.0, log=True))
     """Weight of the ideal low pass; 0 leaves it out."""
     neighbours: int = 400
-    """Number n of the largest entries kept in each row of W."""
+    """Number n of entries of largest magnitude kept in each row of W."""
 
     def __post_init__(self) -> None:
         if self.rank != "auto":
@@ -84,7 +84,7 @@ class FilterConfig(ModelConfig):
 
 
 class GraphFilter(SolvedModel):
-    """``W = D_i^-β p(P) D_i^β + a · D_i^-δ V Vᵀ D_i^δ q(P)``, and of each row of W its n largest entries.
+    """``W = D_i^-β p(P) D_i^β + a · D_i^-δ V Vᵀ D_i^δ q(P)``, and of each row of W its n entries of largest magnitude.
 
     ``P = R̃ᵀR̃`` is the normalised item graph, V (n_items, k) its leading eigenvectors, D_i the degrees of the items.
     ``s(u, i) = Σ_j W[j, i]`` over u's items j. p and q are replaced by Chebyshev polynomials of P, which are exact
@@ -123,7 +123,7 @@ class GraphFilter(SolvedModel):
                 raise ConfigError(
                     f"the weights of {type(self).__name__} are not finite; lower its settings with --set."
                 )
-            columns = first_columns(block, self.columns.shape[1]).sort(dim=1).values
+            columns = first_columns(block.abs(), self.columns.shape[1]).sort(dim=1).values
             self.columns[rows] = columns.to("cpu", torch.int32)
             self.weights[rows] = block.gather(1, columns).cpu()
 

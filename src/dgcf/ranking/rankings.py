@@ -34,6 +34,10 @@ class Ranking(Protocol):
     def embeddings(self) -> Embeddings[Rows] | None:
         """The embeddings that items and users have, as NumPy arrays, or None."""
 
+    @property
+    def item_weights(self) -> WeightMatrix | None:
+        """The weights between items that make or are added to the scores, or None."""
+
     def scores(self, user_idx: Any) -> Any:
         """Return the scores of all items, (batch, n_items), for users (batch,) int64; larger is better."""
 
@@ -81,6 +85,10 @@ class Embeddings(Generic[Array]):
     @property
     def embeddings(self) -> Embeddings[Rows]:
         return self.to_numpy()
+
+    @property
+    def item_weights(self) -> None:
+        return None
 
     def rows(self, side: Side) -> Array:
         """Return the rows of the users or of the items."""
@@ -136,6 +144,10 @@ class ItemWeights:
     @property
     def embeddings(self) -> None:
         return None
+
+    @property
+    def item_weights(self) -> WeightMatrix:
+        return self.weights
 
     def scores(self, user_idx: Any) -> Floats:
         """Return the scores (batch, n_items) float64 of users (batch,) int64, on the CPU."""

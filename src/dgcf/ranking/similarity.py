@@ -26,7 +26,7 @@ class CosineSimilarity:
         self.index = EmbeddingIndex(unit_rows(rows))
 
     def nearest(self, idx: Indices, k: int) -> tuple[TopK, int]:
-        hidden = _itself(idx, len(self.index))
+        hidden = hide_itself(idx, len(self.index))
         return top_k(self.index, self.index.rows[idx], hidden, k), fewest_left(hidden)
 
     def nearest_to(self, rows: Rows, k: int) -> TopK:
@@ -41,7 +41,7 @@ class WeightSimilarity:
         self.index = WeightIndex(weights)
 
     def nearest(self, idx: Indices, k: int) -> tuple[TopK, int]:
-        itself = _itself(idx, len(self.index))
+        itself = hide_itself(idx, len(self.index))
         hidden = itself.union(self._unrelated(idx))
         return top_k(self.index, itself, hidden, k), fewest_left(hidden)
 
@@ -56,5 +56,6 @@ def unit_rows(rows: Rows) -> Rows:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), dtype=np.float32)
 
 
-def _itself(idx: Indices, n: int) -> Pairs:
+def hide_itself(idx: Indices, n: int) -> Pairs:
+    """Return a row for each node that holds the node alone."""
     return Pairs(np.arange(len(idx) + 1), idx.astype(np.int32), n)

@@ -131,7 +131,7 @@ class WeightIndex:
     def search(self, queries: Pairs, hidden: Pairs, k: int, backend: Backend) -> tuple[Candidates, Floats]:
         """Return candidates and scores, which are exact and computed on the CPU by any ``backend``."""
         n_items = len(self)
-        block = max(1, _BLOCK_SCORES // n_items)
+        block = rows_at_once(n_items)
         candidates: list[Candidates] = []
         exact: list[Floats] = []
         for start in range(0, queries.n_users, block):
@@ -140,10 +140,15 @@ class WeightIndex:
             for row, query in zip(scores, range(start, stop), strict=True):
                 row[:n_items] = self.scores(queries[query])
             hide(scores, hidden, start, stop)
-            part = _above(scores, groups(n_items), k, np.zeros(stop - start))
+            part = candidates_above(scores, groups(n_items), k, np.zeros(stop - start))
             candidates.append(Candidates(part.query + start, part.item))
             exact.append(scores[part.query, part.item])
         return _joined(candidates), np.concatenate(exact)
+
+
+def rows_at_once(n_items: int) -> int:
+    """Return the number of queries whose scores are held at once."""
+    return max(1, _BLOCK_SCORES // max(n_items, 1))
 
 
 def groups(n_items: int) -> int:
@@ -165,7 +170,7 @@ class NumpyBackend:
 
     def candidates(self, index: EmbeddingIndex, queries: Rows, hidden: Pairs, k: int) -> Candidates:
         n_items = len(index.rows)
-        block = max(1, _BLOCK_SCORES // max(n_items, 1))
+        block = rows_at_once(n_items)
         slack = index.slack(queries)
         buffer = np.empty((min(block, len(queries)), padded(n_items)), dtype=np.float32)
         candidates = []
@@ -174,7 +179,7 @@ class NumpyBackend:
             scores = buffer[: stop - start]
             index.scores(queries[start:stop], scores)
             hide(scores, hidden, start, stop)
-            part = _above(scores, groups(n_items), k, slack[start:stop])
+            part = candidates_above(scores, groups(n_items), k, slack[start:stop])
             candidates.append(Candidates(part.query + start, part.item))
         return _joined(candidates)
 
@@ -234,7 +239,7 @@ def hide(scores: Rows | Floats, hidden: Pairs, start: int, stop: int) -> None:
     scores[row, hidden.indices[first:last]] = -np.inf
 
 
-def _above(scores: Rows | Floats, groups: int, k: int, slack: Floats) -> Candidates:
+def candidates_above(scores: Rows | Floats, groups: int, k: int, slack: Floats) -> Candidates:
     """Return the items of each row of ``scores`` (n, padded) that may be among its k best."""
     n, padded = scores.shape
     by_group = scores.reshape(n, padded // groups, groups)

@@ -12,18 +12,21 @@ from __future__ import annotations
 
 from math import isqrt
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn.functional import pad
 
 from dgcf.data.pairs import Pairs, row_entries
 from dgcf.errors import ConfigError, DataError
-from dgcf.ranking.arrays import Rows
+from dgcf.ranking.arrays import Floats, Rows
 from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.topk import Candidates, EmbeddingIndex
+from dgcf.ranking.weights import SparseWeights, WeightMatrix
 
 MEMORY = 256 * 2**20
 """Default memory for scores and what ranking makes of them, in bytes."""
@@ -253,6 +256,41 @@ class TorchBackend:
             candidates.append(Candidates(pending[row], item[row, place]))
             pending, width = pending[~done], min(4 * width, n_items)
         return Candidates(*(np.concatenate(column) for column in zip(*candidates, strict=True)))
+
+
+def item_sums(device: torch.device, weights: WeightMatrix, items: Pairs, scale: Floats) -> Tensor:
+    """Return ``scale · Σ_j W[j, i]`` over the items j of each row, (n, n_items) float32 on ``device``.
+
+    On a CPU sums are float64 and added in the order of the items; elsewhere it is a sparse product in float32.
+    """
+    if device.type == "cpu" or not isinstance(weights, SparseWeights):
+        sums = np.empty((items.n_users, items.n_items), dtype=np.float32)
+        for row, total, factor in zip(sums, weights.each_sum(items), scale, strict=True):
+            np.multiply(total, factor, out=row, casting="same_kind")
+        return torch.from_numpy(sums).to(device)
+    counts = np.diff(items.indptr)
+    rows, columns = np.repeat(np.arange(items.n_users), counts), items.indices.astype(np.int64)
+    having = torch.zeros(items.n_items, items.n_users, device=device)
+    having[torch.from_numpy(columns).to(device), torch.from_numpy(rows).to(device)] = torch.from_numpy(
+        np.repeat(scale, counts).astype(np.float32)
+    ).to(device)
+    return (_transposed_on(device, weights) @ having).T
+
+
+_COPIES: WeakKeyDictionary[SparseWeights, Tensor] = WeakKeyDictionary()
+
+
+def _transposed_on(device: torch.device, weights: SparseWeights) -> Tensor:
+    """Return Wᵀ as a sparse tensor on a device; the last one of each W is kept."""
+    held = _COPIES.get(weights)
+    if held is None or held.device != device:
+        n_rows, n_columns = weights.shape
+        by_column = csr_array((weights.values, weights.indices, weights.indptr), shape=(n_rows, n_columns)).tocsc()
+        arrays = (by_column.indptr.astype(np.int64), by_column.indices.astype(np.int64), by_column.data)
+        indptr, indices, values = (torch.from_numpy(array).to(device) for array in arrays)
+        held = torch.sparse_csr_tensor(indptr, indices, values, size=(n_columns, n_rows), check_invariants=False)
+        _COPIES[weights] = held
+    return held
 
 
 def unit_embeddings(embeddings: Embeddings[Tensor]) -> Embeddings[Tensor]:

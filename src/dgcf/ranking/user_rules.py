@@ -41,5 +41,18 @@ class ConstantRow:
     """Every user has the same row, so a new one has it, too."""
 
 
-UserRule = LinearLayers | LeastSquares | ItemSums | ConstantRow
+@dataclass(frozen=True, eq=False)
+class BlendedRule:
+    """A user's scores are those of the rule ``base`` plus ``d^-½ Σ_j W[j, i]`` over the user's d items j."""
+
+    base: UserRule
+    weights: WeightMatrix
+
+
+UserRule = LinearLayers | LeastSquares | ItemSums | ConstantRow | BlendedRule
 """A ranking without a rule (None) scores the users that it was trained with and can neither fold in nor explain."""
+
+
+def embeddings_rule(rule: UserRule | None) -> UserRule | None:
+    """Return the rule of the embeddings alone, without the item weights that a composed ranking adds."""
+    return rule.base if isinstance(rule, BlendedRule) else rule

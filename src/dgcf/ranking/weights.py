@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.pairs import row_entries
+from dgcf.data.pairs import Pairs, row_entries
 from dgcf.ranking.arrays import Floats
 
 Numbers = NDArray[np.integer[Any]]
@@ -26,6 +26,11 @@ class WeightMatrix(ABC):
     @abstractmethod
     def sum_rows(self, rows: Numbers) -> Floats:
         """Return the sum of ``rows``, (n_columns,), added one after the other in float64: equal rows, equal bits."""
+
+    def each_sum(self, queries: Pairs) -> Iterator[Floats]:
+        """Yield the sum of the rows of each query's items, (n_columns,)."""
+        for query in range(queries.n_users):
+            yield self.sum_rows(queries[query])
 
     @abstractmethod
     def column(self, rows: Numbers, column: int) -> Floats:

@@ -2,7 +2,8 @@
 
 ``about.json``               model, settings, seed, metrics, dataset and fingerprint, graph rule
 ``embeddings.safetensors``   ``users`` (n_users, dim), ``items`` (n_items, dim); or, since format 2,
-``weights.safetensors``      W (n_items, n_items): ``values``, and ``indptr`` and ``indices`` if it is sparse
+``weights.safetensors``      W (n_items, n_items): ``values``, and ``indptr`` and ``indices`` if it is sparse;
+                             both, since format 3, are a composed ranking
 ``layers.safetensors``       ``layers`` (L + 1, N, dim), ``gate_logits``: for fold-in and explanations, read on demand
 ``data.safetensors``         the bytes of the ids, the training pairs, and the pairs of the other splits
 ``titles.json``              titles of users and items, if there are any
@@ -25,8 +26,9 @@ from safetensors.numpy import save as encode
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import IdKind, IdKinds, Vocabulary
 from dgcf.ranking.arrays import Rows, Side
+from dgcf.ranking.blend import Blend
 from dgcf.ranking.rankings import Embeddings, ItemWeights, Ranking
-from dgcf.ranking.user_rules import ConstantRow, ItemSums, LeastSquares, LinearLayers, UserRule
+from dgcf.ranking.user_rules import ConstantRow, LeastSquares, LinearLayers, UserRule, embeddings_rule
 from dgcf.ranking.weights import DenseWeights, SparseWeights, WeightMatrix
 from dgcf.recommend import container
 from dgcf.recommend.container import Container, explain_damage
@@ -88,7 +90,8 @@ class _Tensor(TypedDict):
 
 def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign: str | Path | None = None) -> Path:
     """Write one ``.dgcf`` file, or a folder for any other name; ``sign`` is the file of a private key."""
-    rule, embeddings = snapshot.ranking.user_rule, snapshot.ranking.embeddings
+    rule, embeddings = embeddings_rule(snapshot.ranking.user_rule), snapshot.ranking.embeddings
+    weights = snapshot.ranking.item_weights
     about: dict[str, Any] = {
         "about": _finite(dict(snapshot.about)),
         "rule": None if snapshot.rule is None else asdict(snapshot.rule),
@@ -100,8 +103,8 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
     if isinstance(rule, ConstantRow):
         about["users"] = "constant"
     members = {ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(), DATA: encode(_data(snapshot))}
-    if isinstance(rule, ItemSums):
-        members[WEIGHTS] = encode(dict(rule.weights.arrays()))
+    if weights is not None:
+        members[WEIGHTS] = encode(dict(weights.arrays()))
     if embeddings is not None:
         members[EMBEDDINGS] = encode({"users": embeddings.users, "items": embeddings.items})
     layers = snapshot.layers
@@ -111,7 +114,8 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
     titles = {"users": snapshot.users.titles, "items": snapshot.items.titles}
     if any(titles.values()):
         members[TITLES] = json.dumps(titles, ensure_ascii=False).encode()
-    version, key = 2 if WEIGHTS in members else 1, None if sign is None else Path(sign).expanduser()
+    version = 3 if {WEIGHTS, EMBEDDINGS} <= members.keys() else 2 if WEIGHTS in members else 1
+    key = None if sign is None else Path(sign).expanduser()
     return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS, version=version, sign=key)
 
 
@@ -170,16 +174,25 @@ def _assemble(opened: Container) -> Snapshot:
 
 
 def _ranking(opened: Container, head: _Head, train: Pairs) -> Ranking:
-    if (WEIGHTS in opened) == (EMBEDDINGS in opened):
-        raise InvalidFileError(f"it has both {EMBEDDINGS} and {WEIGHTS}, or neither")
+    if WEIGHTS not in opened and EMBEDDINGS not in opened:
+        raise InvalidFileError(f"it has neither {EMBEDDINGS} nor {WEIGHTS}")
+    weights = None
     if WEIGHTS in opened:
+        weights = _weights(_decode_tensors(opened.read(WEIGHTS), WEIGHTS), train.n_items)
+    if EMBEDDINGS not in opened:
+        assert weights is not None
         if LAYERS in opened:
-            raise InvalidFileError(f"{LAYERS} does not belong to {WEIGHTS}")
-        return ItemWeights(train, _weights(_decode_tensors(opened.read(WEIGHTS), WEIGHTS), train.n_items))
+            raise InvalidFileError(f"{LAYERS} does not belong to {WEIGHTS} alone")
+        return ItemWeights(train, weights)
     rows = _decode_tensors(opened.read(EMBEDDINGS), EMBEDDINGS)
     dim = _shape(rows, "users", 2)[1]
     users, items = _floats(rows, "users", (train.n_users, dim)), _floats(rows, "items", (train.n_items, dim))
-    return Embeddings(users, items, _user_rule(head, LAYERS in opened))
+    embeddings = Embeddings(users, items, _user_rule(head, LAYERS in opened))
+    if weights is None:
+        return embeddings
+    if not isinstance(weights, SparseWeights):
+        raise InvalidFileError(f"{WEIGHTS} beside {EMBEDDINGS} is dense, expected sparse weights")
+    return Blend(embeddings, train, weights)
 
 
 def _user_rule(head: _Head, layers: bool) -> UserRule | None:

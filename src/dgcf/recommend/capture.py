@@ -18,18 +18,19 @@ from dgcf.evaluate.validation import validator
 from dgcf.graph import Propagation
 from dgcf.models.base import GraphModel, Model, PropagationStack
 from dgcf.ranking.rankings import Ranking, float32_rows
-from dgcf.ranking.user_rules import LinearLayers
+from dgcf.ranking.user_rules import LinearLayers, embeddings_rule
 from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot
-from dgcf.train import Observer, Recipe, Run, Trained, resolve, train
+from dgcf.train import Observer, Recipe, Run, Size, Trained, resolve, train
 from dgcf.train import load as load_run
+from dgcf.train.presets import DEFAULT
 from dgcf.version import __version__
 
 if TYPE_CHECKING:
     from dgcf.recommend.recommender import Recommender
     from dgcf.text import Notify
 
-EPOCHS_UNWATCHED = 100
-"""Epochs to train if there is no validation split and no ``epochs`` are given."""
+EPOCHS_UNWATCHED = {False: 100, True: 30}
+"""Epochs to train if there is no validation split and no ``epochs`` are given; fewer at the default preset's rate."""
 
 
 def fit_snapshot(
@@ -45,10 +46,12 @@ def fit_snapshot(
     settings = dict(rec.settings)
     if on == "everything":
         if in_epochs and "epochs" not in settings and len(dataset.validation):
-            settings["epochs"] = _trained(rec, dataset, settings, observer)[0].best_epoch
+            watched = _trained(rec, dataset, settings, observer)[0]
+            settings["epochs"] = watched.best_epoch
+            settings |= {} if watched.blending is None else watched.blending.settings()
         dataset = everything(dataset)
     if in_epochs and not len(dataset.validation):
-        settings.setdefault("epochs", EPOCHS_UNWATCHED)
+        settings.setdefault("epochs", EPOCHS_UNWATCHED[rec.preset == DEFAULT])
     trained, metrics = _trained(rec, dataset, settings, observer)
     return from_trained(trained, dataset, rec.seed, metrics)
 
@@ -56,12 +59,12 @@ def fit_snapshot(
 def _trained(
     rec: Recommender, dataset: Dataset, settings: Mapping[str, Any], observer: Observer | None
 ) -> tuple[Trained, dict[str, float]]:
-    recipe = resolve(rec.model, dataset=dataset.name, preset=rec.preset, settings=settings)
+    recipe = resolve(rec.model, dataset=dataset.name, preset=rec.preset, settings=settings, size=Size.of(dataset))
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
     trained = train(dataset, recipe, seed=rec.seed, device=rec.device, validate=validate, observer=observer)
     if trained.interrupted:
         raise KeyboardInterrupt
-    return trained, dict(validate(trained.ranking)) if validate else {}
+    return trained, dict(trained.validation or validate(trained.ranking)) if validate else {}
 
 
 def everything(dataset: Dataset) -> Dataset:
@@ -111,7 +114,7 @@ def capture(
 ) -> Snapshot:
     """Return the snapshot of a model; the layers are computed again if its ranking declares ``LinearLayers``."""
     layers: Layers | None = None
-    if isinstance(ranking.user_rule, LinearLayers) and isinstance(model, GraphModel):
+    if isinstance(embeddings_rule(ranking.user_rule), LinearLayers) and isinstance(model, GraphModel):
         stack = model.stack()
         assert stack is not None
         layers = _layers(stack, model.ego(), propagation)

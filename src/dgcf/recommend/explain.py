@@ -9,18 +9,20 @@ Unrolling the last term leads to E_u⁽⁰⁾ and to messages from others, each 
     E_u⁽ˡ⁾ = Σ_{t ≤ l} c_tl Σ_{j ≠ u} M_uj α_j⁽ᵗ⁾ E_j⁽ᵗ⁻¹⁾ + c_0l E_u⁽⁰⁾,   c_tl = Π_{s = t+1 … l} M_uu α_u⁽ˢ⁾.
 
 So ``⟨e_u, e_i⟩`` is a sum over layers l of the contributions of the user's own items (direct neighbours j), of similar
-users (cross-hop neighbours j), and of the user's own prior E_u⁽⁰⁾, which the self term carries from layer to layer.
+users (cross-hop neighbours j), and of the user's own prior E_u⁽⁰⁾, which the self term carries from layer to layer. A
+composed ranking adds a term ``d_u^-½ W[j, i]`` for each of the user's items j.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError
 from dgcf.files import atomic_file
 from dgcf.ids import RawId
@@ -29,18 +31,24 @@ from dgcf.recommend.foldin import Folded, FoldIn
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.recommend.table import Table
 
-Kind = Literal["item", "user", "prior"]
-KINDS: dict[Kind, str] = {"item": "your own items", "user": "similar users", "prior": "your own prior"}
+Kind = Literal["weights", "item", "user", "prior"]
+KINDS: dict[Kind, str] = {
+    "weights": "your own items, by item weights",
+    "item": "your own items",
+    "user": "similar users",
+    "prior": "your own prior",
+}
 _NAMED = 3
-_COLOURS = {"item": "#3b6fb6", "user": "#e08a2e", "prior": "#7a7a7a"}
+_COLOURS = {"weights": "#3a8f5c", "item": "#3b6fb6", "user": "#e08a2e", "prior": "#7a7a7a"}
 _BARS = 8
 
 
 @dataclass(frozen=True)
 class Part:
-    """The contribution of one source to the score: ``layers`` (L + 1 numbers) sum to ``value``.
+    """The contribution of one source to the score, ``value``: the sum of ``layers`` (L + 1 numbers) and ``added``.
 
-    ``id`` is None for the prior, and for the sum of ``count`` sources.
+    ``added`` is what the item weights of a composed ranking add. ``id`` is None for the prior, and for the sum of
+    ``count`` sources.
     """
 
     kind: Kind
@@ -48,10 +56,11 @@ class Part:
     title: str
     layers: tuple[float, ...]
     count: int = 1
+    added: float = 0.0
 
     @property
     def value(self) -> float:
-        return float(sum(self.layers))
+        return float(sum(self.layers)) + self.added
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -78,6 +87,16 @@ class Explanation:
     parts: tuple[Part, ...]
     taken_by: int
 
+    def with_item_weights(self, values: Sequence[tuple[int, float]], items: Vocabulary) -> Explanation:
+        """Return the explanation of the score with these contributions of items added, given by index."""
+        nothing = tuple(0.0 for _ in self.parts[0].layers) if self.parts else (0.0,)
+        ranked = sorted(values, key=lambda pair: -pair[1])
+        added = [
+            Part("weights", items.id_of(item), items.title_of(item), nothing, added=value) for item, value in ranked
+        ]
+        score = self.score + float(sum(value for _, value in values))
+        return replace(self, score=score, parts=(*added, *self.parts))
+
     @property
     def residual(self) -> float:
         """The rounding error: the score minus the sum of its parts."""
@@ -89,7 +108,10 @@ class Explanation:
 
     @property
     def by_layer(self) -> list[float]:
-        """The contribution of each layer of the user's embedding; a model without layers has one."""
+        """The contribution of each layer of the user's embedding, without item weights that are added to it.
+
+        A model without layers has one.
+        """
         return [float(sum(values)) for values in zip(*(part.layers for part in self.parts), strict=True)]
 
     def top(self, n: int) -> Explanation:
@@ -100,12 +122,13 @@ class Explanation:
             kept += parts[:n]
             if rest := parts[n:]:
                 layers = tuple(float(sum(values)) for values in zip(*(part.layers for part in rest), strict=True))
-                kept.append(Part(kind, None, f"{len(rest):,} others", layers, len(rest)))
+                added = float(sum(part.added for part in rest))
+                kept.append(Part(kind, None, f"{len(rest):,} others", layers, len(rest), added))
         return replace(self, parts=tuple(kept))
 
     def text(self) -> str:
         """Return one sentence with the reasons: the user's items, similar users who have it, the prior."""
-        liked = [part.title for part in self.parts if part.kind == "item" and part.value > 0 and part.id is not None]
+        liked = self._liked()
         alike = sum(part.count for part in self.parts if part.kind == "user")
         prior = self.by_kind["prior"] / self.score if self.score > 0 else 0.0
         reasons = []
@@ -117,6 +140,16 @@ class Explanation:
         if prior > 0.5:
             reasons.append(f"{prior:.0%} of the score is your own learned prior")
         return f"{self.title}: {'; '.join(reasons or ['none of your items raises its score'])}."
+
+    def _liked(self) -> list[str]:
+        """Return the titles of the user's items that raise the score, in any way, the greatest first."""
+        values: dict[RawId, float] = {}
+        for part in self.parts:
+            if part.kind in ("item", "weights") and part.id is not None:
+                values[part.id] = values.get(part.id, 0.0) + part.value
+        titles = {part.id: part.title for part in self.parts}
+        ranked = sorted(values, key=lambda item: -values[item])
+        return [titles[item] for item in ranked if values[item] > 0]
 
     def table(self) -> Table:
         """Return the parts as a table, with their share of the score."""

@@ -38,7 +38,7 @@ class Recommender:
     """
 
     def __init__(
-        self, model: str = "dgcf", *, preset: str = "plain", seed: int = 0, device: str = "auto", **settings: Any
+        self, model: str = "dgcf", *, preset: str = "default", seed: int = 0, device: str = "auto", **settings: Any
     ) -> None:
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
         self.settings = settings

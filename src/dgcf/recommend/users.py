@@ -15,8 +15,9 @@ import numpy as np
 from dgcf.data.pairs import Pairs
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Floats, Indices, Rows
+from dgcf.ranking.blend import BlendQueries, blend_queries, item_sum_scale
 from dgcf.ranking.topk import Candidates, exact_scores, one_query
-from dgcf.ranking.user_rules import ConstantRow, ItemSums, LeastSquares
+from dgcf.ranking.user_rules import ConstantRow, ItemSums, LeastSquares, UserRule, embeddings_rule
 from dgcf.ranking.weights import WeightMatrix
 from dgcf.recommend.explain import Explainer, Explanation, Part, parts_of
 from dgcf.recommend.foldin import FoldIn
@@ -38,7 +39,14 @@ class Users(Protocol):
 
 def users_of(snapshot: Snapshot, folding: Callable[[], FoldIn]) -> Users:
     """Return the class for the ranking's rule; ``folding`` returns the graph's fold-in, or raises ``DataError``."""
-    match snapshot.ranking.user_rule:
+    rule = snapshot.ranking.user_rule
+    own = _users_of_rule(embeddings_rule(rule), snapshot, folding)
+    weights = snapshot.ranking.item_weights
+    return own if weights is None or isinstance(rule, ItemSums) else BlendUsers(snapshot, own, weights)
+
+
+def _users_of_rule(rule: UserRule | None, snapshot: Snapshot, folding: Callable[[], FoldIn]) -> Users:
+    match rule:
         case ItemSums(weights=weights):
             return ItemSumUsers(snapshot, weights)
         case LeastSquares() as rule:
@@ -88,6 +96,37 @@ class ItemSumUsers:
         score = float(self.weights.sum_rows(items)[item])
         parts = parts_of("item", items, self.weights.column(items, item)[:, None], self.snapshot.items)
         return _explanation(self.snapshot, user, item, score, parts)
+
+
+@dataclass(frozen=True)
+class BlendUsers:
+    """Users of a composed ranking: those of the embeddings, and ``d^-½ Σ_j W[j, i]`` over their d items j.
+
+    An item that nobody has in training adds nothing and does not count.
+    """
+
+    snapshot: Snapshot
+    own: Users
+    weights: WeightMatrix
+
+    def query(self, items: Indices, user: int | None) -> BlendQueries:
+        return blend_queries(self.own.query(items, user), one_query(self._known(items), self.snapshot.n_items))
+
+    def explain(self, user: int, item: int) -> Explanation:
+        return self._add(self.own.explain(user, item), self.snapshot.train[user].astype(np.int64), item)
+
+    def explain_new(self, items: Indices, item: int, user: int | None) -> Explanation:
+        return self._add(self.own.explain_new(items, item, user), self._known(items), item)
+
+    def _known(self, items: Indices) -> Indices:
+        return np.asarray(items[self.snapshot.train.item_degrees[items] > 0])
+
+    def _add(self, explanation: Explanation, items: Indices, item: int) -> Explanation:
+        scale = float(item_sum_scale(np.array([len(items)]))[0])
+        values = scale * self.weights.column(items, item)
+        return explanation.with_item_weights(
+            list(zip(items.tolist(), values.tolist(), strict=True)), self.snapshot.items
+        )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from dgcf.train.api import SeedJob, Trained, build, load, train, train_many, train_together
 from dgcf.train.config import TrainConfig
 from dgcf.train.engines import groups, pick_device
+from dgcf.train.presets import Size
 from dgcf.train.recipe import Recipe, resolve
 from dgcf.train.run.folder import Run
 from dgcf.train.run.observer import EpochReport, Observer, PlainLines
@@ -20,6 +21,7 @@ __all__ = [
     "Recipe",
     "Run",
     "SeedJob",
+    "Size",
     "TrainConfig",
     "Trained",
     "Trainer",

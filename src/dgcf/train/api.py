@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from dgcf.data.dataset import Dataset
+from dgcf.errors import ArtifactError
 from dgcf.files import exclusive_lock
 from dgcf.graph import Propagation, build_propagation
 from dgcf.models.base import GraphModel, Model, SolvedModel
-from dgcf.ranking.rankings import Ranking
+from dgcf.ranking.rankings import Embeddings, Ranking
+from dgcf.train.blend import Blender, Blending, BlendInterrupted
 from dgcf.train.engines import groups, pick_device
 from dgcf.train.interrupt import stop_requested
 from dgcf.train.loop import TrainingLoop
@@ -41,6 +43,12 @@ class Trained:
     reason: str
     interrupted: bool
     run: Run | None
+    blending: Blending | None = None
+
+    @property
+    def validation(self) -> Mapping[str, float]:
+        """The validation metrics of the composed ranking; empty if the ranking is the model's alone."""
+        return {} if self.blending is None else self.blending.validation
 
 
 @dataclass(frozen=True)
@@ -72,8 +80,17 @@ def load(run: Run, dataset: Dataset, *, device: str = "cpu") -> tuple[Model, Pro
     model, propagation = build(dataset, recipe, seed=run.seed, device=pick_device(device))
     fill_model(model, run.best().part("model"), str(run.path / "best.safetensors"))
     if isinstance(model, SolvedModel):
-        return model, None, model.ranking(dataset.train)
-    return model, propagation, ranked_embeddings(model, propagation, recipe.train)
+        ranking = model.ranking(dataset.train)
+    else:
+        ranking = ranked_embeddings(model, propagation, recipe.train)
+    if not recipe.blend.parts or not isinstance(ranking, Embeddings):
+        return model, propagation, ranking
+    if (blending := run.blending(dataset.n_items)) is None:
+        raise ArtifactError(
+            f"{run.path} was stopped before its item weights were chosen; continue it with `dgcf train --resume "
+            f"{run.path}`."
+        )
+    return model, propagation, blending.compose(ranking, dataset.train)
 
 
 def train(
@@ -126,7 +143,8 @@ def train_together(
         if isinstance(model, SolvedModel):
             (job,), (observer,) = jobs, observers
             reason = solve(model, dataset.train, recipe.train.metric, job.seed, validate, observer, job.run, place)
-            return [_solved(model, dataset, recipe, reason, job.run, started)]
+            solved = [_solved(model, dataset, recipe, reason, job.run, started)]
+            return _compose(solved, dataset, _blender(dataset, recipe, validate, place), observers)
         interrupted = stack.enter_context(stop_requested())
         models = [model, *(_graph_model(dataset, recipe, job.seed) for job in jobs[1:])]
         trainers = [
@@ -147,7 +165,57 @@ def train_together(
         for trainer in trainers:
             _resume(trainer)
         reasons = _fit(trainers)
-    return [_trained(trainer, recipe, reason, started) for trainer, reason in zip(trainers, reasons, strict=True)]
+        trained = [_trained(one, recipe, reason, started) for one, reason in zip(trainers, reasons, strict=True)]
+        return _compose(trained, dataset, _blender(dataset, recipe, validate, place, interrupted), observers)
+
+
+def _blender(
+    dataset: Dataset,
+    recipe: Recipe,
+    validate: Validate | None,
+    device: torch.device,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Blender | None:
+    """Return what composes the rankings of a dataset; None if nothing is to be added to the model's own."""
+    if not recipe.blend.parts:
+        return None
+    return Blender(recipe.blend, dataset.train, recipe.train.metric, validate, device, interrupted)
+
+
+def _compose(
+    trained: Sequence[Trained], dataset: Dataset, blender: Blender | None, observers: Sequence[Observer]
+) -> list[Trained]:
+    """Add item weights to the scores of finished trainings; a run that was composed before keeps its weights."""
+    if blender is None:
+        return list(trained)
+    results = list[Trained]()
+    for one, observer in zip(trained, observers, strict=True):
+        if one.interrupted:
+            results.append(one)
+            continue
+        assert isinstance(one.ranking, Embeddings)
+        try:
+            blending = _saved_blending(one.run, dataset)
+            if blending is None:
+                observer.note("choosing the item weights to add to the scores.")
+                blending = blender.fit(one.ranking)
+                if one.run is not None:
+                    one.run.save_blending(blending)
+        except BlendInterrupted:
+            results.append(replace(one, interrupted=True))
+            continue
+        observer.note(f"item weights added to the scores: {blending.text}.")
+        ranking, seconds = blending.compose(one.ranking, dataset.train), one.seconds + blending.seconds
+        results.append(replace(one, ranking=ranking, seconds=seconds, blending=blending))
+    return results
+
+
+def _saved_blending(run: Run | None, dataset: Dataset) -> Blending | None:
+    """Return the item weights that a run has already; None if it has none, or damaged ones."""
+    try:
+        return None if run is None else run.blending(dataset.n_items)
+    except ArtifactError:
+        return None
 
 
 def _graph_model(dataset: Dataset, recipe: Recipe, seed: int) -> GraphModel:

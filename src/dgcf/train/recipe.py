@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from dgcf.config import Value, configure, parameters, refuse_unknown
 from dgcf.errors import ConfigError
 from dgcf.models.catalog import CATALOG, Entry, entry
 from dgcf.models.config import ModelConfig
+from dgcf.train.blend.config import BlendConfig
 from dgcf.train.config import TrainConfig
-from dgcf.train.presets import preset_settings
+from dgcf.train.presets import DEFAULT, UNKNOWN_SIZE, Size, preset_settings
 
-TRAIN_KEYS = [field.name for field in fields(TrainConfig)]
+TRAIN_KEYS = [one.name for one in fields(TrainConfig)]
+BLEND_KEYS = [one.name for one in fields(BlendConfig)]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model of the catalogue with its settings, and those of the training loop.
+    """A model of the catalogue with its settings, those of the training loop, and those of the composed ranking.
 
-    Of a solved model, ``train`` has the defaults; only ``metric`` is read.
+    Of a solved model, ``train`` has the defaults; only ``metric`` is read. Without embeddings, nothing is blended.
     """
 
     entry: Entry
     preset: str
     model: ModelConfig
     train: TrainConfig
+    blend: BlendConfig = field(default_factory=BlendConfig)
 
     @property
     def name(self) -> str:
@@ -34,15 +37,23 @@ class Recipe:
 
     def settings(self) -> dict[str, Value]:
         """Return all settings as one flat mapping, with the names of ``--set`` and of a run folder."""
+        blend = asdict(self.blend) if self.entry.has_embeddings else {}
         if self.entry.solved:
-            return asdict(self.model)
-        return {**asdict(self.model), **asdict(self.train), "negatives": self.train.n_negatives}
+            return {**asdict(self.model), **blend}
+        return {**asdict(self.model), **asdict(self.train), "negatives": self.train.n_negatives, **blend}
 
 
 def resolve(
-    model: str, *, dataset: str = "", preset: str = "paper", settings: Mapping[str, object] | None = None
+    model: str,
+    *,
+    dataset: str = "",
+    preset: str = DEFAULT,
+    settings: Mapping[str, object] | None = None,
+    size: Size = UNKNOWN_SIZE,
 ) -> Recipe:
     """Return the recipe of defaults, then the preset for this model and dataset, then ``settings``.
+
+    ``size``: that of the data, from which the default preset computes the batch size and the most epochs.
 
     Raises ``ConfigError`` for unknown names and values.
     """
@@ -54,13 +65,20 @@ def resolve(
             f"model {model} is solved at once, not trained in epochs, so it has no setting {misplaced[0]!r}; "
             f"it has {', '.join(choice.keys) or 'none'}."
         )
-    refuse_unknown(given, [*choice.keys, *loop_keys], f"model {model}")
-    values = {**preset_settings(preset, choice, dataset), **given}
+    blend_keys = BLEND_KEYS if choice.has_embeddings else []
+    if misplaced := [key for key in given if key in BLEND_KEYS and not blend_keys]:
+        raise ConfigError(
+            f"model {model} ranks by weights between items, not by embeddings, so it has no setting {misplaced[0]!r}; "
+            f"leave it out, or add {model} to a model that has embeddings, with --set blend={model}."
+        )
+    refuse_unknown(given, [*choice.keys, *loop_keys, *blend_keys], f"model {model}")
+    values = {**preset_settings(preset, choice, dataset, size), **given}
     return Recipe(
         choice,
         preset,
         configure(choice.config, {key: values[key] for key in choice.keys if key in values}, f"model {model}"),
         configure(TrainConfig(), {key: values[key] for key in loop_keys if key in values}, "training"),
+        configure(BlendConfig(), {key: values[key] for key in blend_keys if key in values}, "the composed ranking"),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from dgcf.errors import ArtifactError, ConfigError, DgcfError, did_you_mean
 from dgcf.graph import Propagation
 from dgcf.models.base import GraphModel
 from dgcf.random import bits
-from dgcf.ranking.rankings import Embeddings, Ranking
+from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.torch_backend import unit_embeddings
 from dgcf.train.config import TrainConfig
 from dgcf.train.loop import TrainingLoop
@@ -27,7 +28,8 @@ from dgcf.train.run.observer import EpochReport, Observer
 from dgcf.train.sampler import Sampler
 from dgcf.train.stopping import EarlyStopping
 
-Validate = Callable[[Ranking], Mapping[str, float]]
+Validate = Callable[[Any], Mapping[str, float]]
+"""From anything with ``scores``, such as a ranking, to metrics."""
 
 
 class DivergedError(DgcfError):

@@ -59,6 +59,8 @@ def training_record(trained: Trained, curve: Curve, side_by_side: int) -> dict[s
     """Return how a training went and its best validation, as JSON; ``side_by_side`` trainings shared its seconds."""
     metrics = {*METRICS, trained.recipe.train.metric}
     per_epoch = statistics.median(curve.seconds)  # the first epochs prepare what later ones reuse
+    validation = trained.validation or curve.best
+    composed = {} if trained.blending is None else {"blending": trained.blending.to_dict()}
     return {
         "seconds": round(trained.seconds / side_by_side, 3),
         "seconds_per_epoch": round(per_epoch / side_by_side, 6),
@@ -66,7 +68,8 @@ def training_record(trained: Trained, curve: Curve, side_by_side: int) -> dict[s
         "epochs": trained.epochs,
         "best_epoch": trained.best_epoch,
         "reason": trained.reason,
-        "validation": {name: round(value, 8) for name, value in curve.best.items() if name in metrics},
+        "validation": {name: round(value, 8) for name, value in validation.items() if name in metrics},
+        **composed,
     }
 
 

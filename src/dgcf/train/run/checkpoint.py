@@ -59,6 +59,7 @@ class Description(TypedDict):
     loss: NotRequired[float]
     stopping: NotRequired[Stopping]
     tensors: NotRequired[Sha256]
+    blending: NotRequired[dict[str, Any]]
 
 
 @dataclass(frozen=True)

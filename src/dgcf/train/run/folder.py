@@ -4,6 +4,7 @@
 ``metrics.jsonl``      loss and validation of every epoch; the same bytes for the same training
 ``timings.jsonl``      seconds of training and validation of every epoch, and the peak memory so far
 ``last.safetensors``   the state to resume from; ``best.safetensors`` the weights of the best epoch
+``blend.safetensors``  the item weights of a composed ranking, and the validation of every weighting tried
 ``log.txt``            notes and progress in plain lines; ``curves.png`` loss and validation as a figure
 """
 
@@ -38,6 +39,7 @@ from dgcf.stored import (
     seal,
     verify_seal,
 )
+from dgcf.train.blend.result import Blending
 from dgcf.train.peak_memory import peak_mb
 from dgcf.train.recipe import Recipe, resolve
 from dgcf.train.run.checkpoint import Checkpoint, Description, require_format
@@ -48,7 +50,7 @@ from dgcf.version import __version__
 
 FORMAT = 1
 ABOUT = "run.json"
-LAST, BEST = "last.safetensors", "best.safetensors"
+LAST, BEST, BLEND = "last.safetensors", "best.safetensors", "blend.safetensors"
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 OTHER_ORDER = "the order of each user's pairs is another one now, or lost"
 
@@ -251,6 +253,11 @@ class Run:
             self._save_best(saved)
         return saved
 
+    def save_blending(self, blending: Blending) -> None:
+        """Save the item weights of the composed ranking of the best epoch."""
+        about = {**self._identity, "epoch": int(self.best().about["epoch"]), "blending": blending.to_dict()}
+        Checkpoint(blending.tensors(), about).save(self.path / BLEND)
+
     # -- read -------------------------------------------------------------------------------------------------------
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -273,7 +280,9 @@ class Run:
             if not stopping.over(about["epoch"], about["done"], config.epochs):
                 return False
         try:
-            return self._describe(BEST)["epoch"] == _best_epoch(about)
+            epoch = _best_epoch(about)
+            composed = not self.recipe.blend.parts or self._describe(BLEND)["epoch"] == epoch
+            return composed and self._describe(BEST)["epoch"] == epoch
         except ArtifactError:
             return False  # to be written again
 
@@ -305,6 +314,20 @@ class Run:
             weights = self._load(LAST).part("best")
             return Checkpoint({f"model.{name}": w for name, w in weights.items()}, {**best.about, "epoch": epoch})
         return best
+
+    def blending(self, n_items: int) -> Blending | None:
+        """Return the item weights of the composed ranking; None if they have not been chosen for the best epoch."""
+        if not os.path.lexists(self.path / BLEND):
+            return None
+        saved = self._load(BLEND)
+        if saved.about["epoch"] != self.best().about["epoch"]:
+            return None
+        try:
+            return Blending.of(saved.about["blending"], saved.part("blend"), n_items)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise ArtifactError(
+                f"{self.path / BLEND} is damaged ({problem}); delete it and train with --resume."
+            ) from problem
 
     # -- files, verified ----------------------------------------------------------------------------------------------
 

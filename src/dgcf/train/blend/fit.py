@@ -1,0 +1,203 @@
+"""Choose the parts and weights of a composed ranking on validation, after training and without any more of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgcf.data.pairs import Pairs
+from dgcf.errors import ConfigError
+from dgcf.ranking.blend import item_sum_scale
+from dgcf.ranking.rankings import Embeddings, ItemWeights
+from dgcf.ranking.torch_backend import item_sums
+from dgcf.ranking.weights import SparseWeights
+from dgcf.train.blend.config import EASE, FILTER, BlendConfig, Part
+from dgcf.train.blend.parts import candidates, combine, solve_part
+from dgcf.train.blend.result import Blending
+
+GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
+"""The weights that ``auto`` tries for each part."""
+DEFAULT_WEIGHTS: Mapping[str, float] = {FILTER: 0.5, EASE: 0.35}
+"""Without a validation split: what validation chose on the median of nine datasets. Other parts count as filters."""
+_SPREAD_USERS = 512
+_CACHE_BYTES = {"cpu": 2**30, "cuda": 2**34}
+
+
+class BlendInterrupted(Exception):  # noqa: N818 (not an error)
+    """The user asked to stop before the weights were chosen."""
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """A part whose weights are computed; ``name`` is how the setting named it."""
+
+    name: str
+    part: Part
+    weights: SparseWeights
+
+
+@dataclass(frozen=True)
+class Blender:
+    """Composes rankings of one dataset. Its parts do not depend on the embeddings, so several seeds share them.
+
+    ``validate`` maps a ranking to metrics, of which ``metric`` decides; without it the stated weights are used.
+    """
+
+    config: BlendConfig
+    pairs: Pairs
+    metric: str
+    validate: Callable[[Any], Mapping[str, float]] | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    interrupted: Callable[[], bool] = lambda: False
+
+    def fit(self, embeddings: Embeddings[Tensor]) -> Blending:
+        """Return the weights to add to the scores of ``embeddings``."""
+        started = time.perf_counter()
+        solved, left_out = self.parts
+        scorer = _Mixture(embeddings, self.pairs, [part.weights for part in solved])
+        spreads = scorer.spreads()
+        unit = [spreads[0] / spread if spread > 0 else 0.0 for spread in spreads[1:]]
+        curve = list[dict[str, Any]]()
+        if self.config.numbers is not None:
+            chosen = self.config.numbers
+        elif self.validate is None:
+            chosen = tuple(DEFAULT_WEIGHTS.get(part.name, DEFAULT_WEIGHTS[FILTER]) for part in solved)
+        else:
+            chosen, curve = self._search(scorer, unit)
+        used = [place for place, weight in enumerate(chosen) if weight * unit[place] > 0]
+        factors = [chosen[place] * unit[place] for place in used]
+        weights = None
+        if used:
+            weights = combine([solved[place].weights for place in used], factors, self.config.blend_neighbours)
+        parts = [
+            {"part": str(solved[place].part), "weight": chosen[place], "factor": factor}
+            for place, factor in zip(used, factors, strict=True)
+        ]
+        blending = Blending(weights, tuple(parts), (*self.tried, *curve), {}, left_out)
+        validation = {} if self.validate is None else dict(self.validate(blending.compose(embeddings, self.pairs)))
+        seconds = time.perf_counter() - started
+        return Blending(weights, tuple(parts), (*self.tried, *curve), validation, left_out, seconds)
+
+    @cached_property
+    def tried(self) -> list[dict[str, Any]]:
+        """The validation metric of every candidate for a part, alone."""
+        return []
+
+    @cached_property
+    def parts(self) -> tuple[list[_Solved], tuple[Mapping[str, str], ...]]:
+        """The best candidate of every part, and the parts that were left out."""
+        solved, left_out = list[_Solved](), list[Mapping[str, str]]()
+        auto = self.config.blend == "auto"
+        for part in self.config.parts:
+            choices = candidates(part, self.pairs)
+            if auto and not choices:
+                reason = f"it takes more than seconds with {self.pairs.n_items:,} items"
+                left_out.append({"part": str(part), "reason": reason})
+                continue
+            try:
+                solved.append(self._best(part, choices or [part]))
+            except ConfigError as problem:  # too little memory
+                if not auto:
+                    raise
+                left_out.append({"part": str(part), "reason": str(problem)})
+        return solved, tuple(left_out)
+
+    def _best(self, part: Part, choices: Sequence[Part]) -> _Solved:
+        """Return the candidate that ranks best alone on validation; the first one without validation."""
+        best, top = None, float("-inf")
+        for choice in choices if self.validate is not None else choices[:1]:
+            self._stop_if_asked()
+            weights = solve_part(choice, self.pairs, self.config.blend_neighbours, self.device)
+            value = 0.0
+            if self.validate is not None and len(choices) > 1:
+                value = float(self.validate(ItemWeights(self.pairs, weights))[self.metric])
+                self.tried.append({"part": str(choice), self.metric: value})
+            if best is None or value > top:
+                best, top = _Solved(part.name, choice, weights), value
+        assert best is not None
+        return best
+
+    def _search(self, scorer: _Mixture, unit: Sequence[float]) -> tuple[tuple[float, ...], list[dict[str, Any]]]:
+        """Return the weights of the grid that validate best, part by part until none changes, and all that were tried.
+
+        Each part in turn takes its best value given the others. Of equal ones the smaller stays.
+        """
+        assert self.validate is not None
+        values: dict[tuple[float, ...], float] = {}
+        curve = list[dict[str, Any]]()
+
+        def value_of(weights: tuple[float, ...]) -> float:
+            assert self.validate is not None
+            if weights not in values:
+                self._stop_if_asked()
+                scorer.factors = [weight * one for weight, one in zip(weights, unit, strict=True)]
+                values[weights] = float(self.validate(scorer)[self.metric])
+                curve.append({"weights": list(weights), self.metric: values[weights]})
+            return values[weights]
+
+        best = tuple(0.0 for _ in unit)
+        value_of(best)
+        while True:
+            before = best
+            for place in range(len(unit)):
+                for weight in GRID:
+                    other = (*best[:place], weight, *best[place + 1 :])
+                    if value_of(other) > values[best]:
+                        best = other
+            if best == before:
+                return best, curve
+
+    def _stop_if_asked(self) -> None:
+        if self.interrupted():
+            raise BlendInterrupted
+
+
+class _Mixture:
+    """Scores ``⟨e_u, e_i⟩ + Σ_m c_m F_m(u, i)``: the parts' scores are computed once if they fit into memory."""
+
+    def __init__(self, embeddings: Embeddings[Tensor], pairs: Pairs, weights: Sequence[SparseWeights]) -> None:
+        self.embeddings, self.pairs, self.weights = embeddings, pairs, weights
+        self.factors = [0.0] * len(weights)
+        self.device = embeddings.items.device
+        needed = 4 * pairs.n_users * pairs.n_items * (len(weights) + 1)
+        self.cached = needed <= _CACHE_BYTES.get(self.device.type, _CACHE_BYTES["cpu"])
+        self._blocks: dict[tuple[int | None, int, int], Tensor] = {}
+
+    def scores(self, user_idx: Tensor) -> Tensor:
+        """Return the scores (batch, n_items) of users (batch,) int64."""
+        total = self._term(None, user_idx).clone()
+        for number, factor in enumerate(self.factors):
+            if factor:
+                total.add_(self._term(number, user_idx), alpha=factor)
+        return total
+
+    def _term(self, number: int | None, user_idx: Tensor) -> Tensor:
+        """Return the scores of the embeddings (None) or of a part."""
+        key = number, int(user_idx[0]), len(user_idx)
+        if key in self._blocks:
+            return self._blocks[key]
+        if number is None:
+            term = self.embeddings.scores(user_idx)
+        else:
+            items = self.pairs.take(user_idx.numpy())
+            term = item_sums(self.device, self.weights[number], items, item_sum_scale(items.user_degrees))
+        if self.cached:
+            self._blocks[key] = term
+        return term
+
+    def spreads(self) -> list[float]:
+        """Return the mean over users of the deviation over items, of the embeddings' scores and of each part's."""
+        users = np.flatnonzero(self.pairs.user_degrees)
+        some = torch.from_numpy(users[:: max(1, len(users) // _SPREAD_USERS)][:_SPREAD_USERS])
+        cached, self.cached = self.cached, False
+        terms = (self._term(number, some) for number in (None, *range(len(self.weights))))
+        spreads = [float(term.std(dim=1, correction=0).double().mean()) for term in terms]
+        self.cached = cached
+        return spreads

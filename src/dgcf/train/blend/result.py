@@ -1,0 +1,90 @@
+"""What blending found: the added weights, which parts they are of, and the validation of every weighting tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgcf.data.pairs import Pairs
+from dgcf.ranking.blend import Blend
+from dgcf.ranking.rankings import Embeddings
+from dgcf.ranking.weights import SparseWeights
+
+
+@dataclass(frozen=True)
+class Blending:
+    """The weights that are added to the scores of the embeddings, or None if validation prefers none.
+
+    ``parts``: the model, settings and weight of each part that is used. ``curve``: the validation metric of every
+    weighting that was tried. ``validation``: the metrics of the composed ranking; empty without a validation split.
+    ``left_out``: the parts of ``auto`` that do not fit, with the reason.
+    """
+
+    weights: SparseWeights | None
+    parts: tuple[Mapping[str, Any], ...] = ()
+    curve: tuple[Mapping[str, Any], ...] = ()
+    validation: Mapping[str, float] = field(default_factory=dict)
+    left_out: tuple[Mapping[str, str], ...] = ()
+    seconds: float = 0.0
+
+    def compose(self, embeddings: Embeddings[Tensor], pairs: Pairs) -> Embeddings[Tensor] | Blend[Tensor]:
+        """Return the composed ranking; the embeddings themselves if nothing is added."""
+        return embeddings if self.weights is None else Blend(embeddings, pairs, self.weights)
+
+    @property
+    def text(self) -> str:
+        """The parts with their weights, such as ``0.5 × bspm(rank=56) + 0.35 × ease(l2=200)``; ``none`` without any."""
+        return " + ".join(f"{part['weight']:g} × {part['part']}" for part in self.parts) or "none"
+
+    def settings(self) -> dict[str, str]:
+        """Return the settings that give these parts and weights again, without a choice on validation."""
+        if not self.parts:
+            return {"blend": "none", "blend_weights": "auto"}
+        numbers = "+".join(f"{part['weight']:g}" for part in self.parts)
+        return {"blend": "+".join(part["part"] for part in self.parts), "blend_weights": numbers}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the weights and the time, JSON-ready: equal trainings give equal data."""
+        return {
+            "parts": [dict(part) for part in self.parts],
+            "curve": [dict(point) for point in self.curve],
+            "validation": dict(self.validation),
+            "left_out": [dict(part) for part in self.left_out],
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the weights as tensors for a checkpoint; empty if nothing is added."""
+        if self.weights is None:
+            return {}
+        arrays = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in self.weights.arrays().items()}
+        return {f"blend.{name}": tensor for name, tensor in arrays.items()}
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any], tensors: Mapping[str, Tensor], n_items: int) -> Blending:
+        """Return what ``to_dict`` and ``tensors`` gave."""
+        weights = None
+        if tensors:
+            pairs = Pairs.from_arrays("", lambda name, dtype: _array(tensors, name, dtype), n_items, n_items)
+            values = _array(tensors, "values", "float32")
+            if len(values) != len(pairs):
+                raise ValueError("the blended weights have another number of values than of columns")
+            weights = SparseWeights(pairs.indptr, pairs.indices, values, n_items)
+        return cls(
+            weights,
+            tuple(about["parts"]),
+            tuple(about["curve"]),
+            about["validation"],
+            tuple(about["left_out"]),
+        )
+
+
+def _array(tensors: Mapping[str, Tensor], name: str, dtype: str) -> Any:
+    array = tensors[name].numpy() if name in tensors else np.zeros(0)
+    if array.dtype != np.dtype(dtype) or array.ndim != 1:
+        raise ValueError(f"the blended weights have no array {name} of {dtype}")
+    return array
