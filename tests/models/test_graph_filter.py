@@ -145,13 +145,16 @@ def test_weights_at_the_defaults_equal_the_published_equation(name: str) -> None
     np.testing.assert_allclose(found, ORACLES[name](R, rank, **settings), rtol=1e-5, atol=1e-5)
 
 
-def test_scores_are_the_users_items_times_the_weights() -> None:
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("n", [9, ALL])
+def test_scores_are_the_users_items_times_the_weights(name: str, n: int) -> None:
+    """Negative weights included."""
     R = random_graph(2)
-    for name in FILTERS:
-        model = solved(name, R, neighbours=9)
-        ranking = model.ranking(pairs_of(R))
-        assert isinstance(ranking, ItemWeights)
-        np.testing.assert_allclose(ranking.scores(torch.arange(40)), R.toarray() @ kept(model), rtol=1e-12, atol=1e-12)
+    model = solved(name, R, neighbours=n)
+    ranking = model.ranking(pairs_of(R))
+    assert isinstance(ranking, ItemWeights)
+    np.testing.assert_allclose(ranking.scores(torch.arange(40)), R.toarray() @ kept(model), rtol=1e-12, atol=1e-12)
+    assert (kept(model) < 0).any()
 
 
 def test_bspm_without_sharpening_is_gf_cf() -> None:
@@ -175,11 +178,11 @@ def test_weights_do_not_depend_on_the_size_of_a_block(name: str, entries: int, m
 
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("n", [1, 7, 24])
-def test_the_largest_entries_of_each_row_are_kept(name: str, n: int) -> None:
+def test_the_entries_of_largest_magnitude_of_each_row_are_kept(name: str, n: int) -> None:
     """Of equal ones those of the smaller index; the columns ascend."""
     R = random_graph(5, n_users=12)
     W, model = kept(solved(name, R, neighbours=ALL)), solved(name, R, neighbours=n)
-    expected = np.sort(np.argsort(-W, axis=1, kind="stable")[:, :n], axis=1)
+    expected = np.sort(np.argsort(-np.abs(W), axis=1, kind="stable")[:, :n], axis=1)
     np.testing.assert_array_equal(model.columns.numpy(), expected)
     np.testing.assert_array_equal(model.weights.double().numpy(), np.take_along_axis(W, expected, axis=1))
 
