@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -67,6 +67,11 @@ class ItemGraph:
         )
         return replace(self, by_user=by_user, by_item=by_item, degrees=self.degrees.to(device))
 
+    @cached_property
+    def _times_minus_4(self) -> CSR:
+        """``−4 R̃ᵀ``: one pass less over the result of each product."""
+        return self.by_item._replace(values=-4.0 * self.by_item.values)
+
     def degree_power(self, exponent: float) -> Tensor:
         """Return ``d_i^exponent`` (n_items,), and 0 for an item without users."""
         return torch.where(self.degrees > 0, self.degrees.clamp_min(1.0).pow(exponent), 0.0)
@@ -75,7 +80,7 @@ class ItemGraph:
         """Return ``Σ_k c_k T_k(I − 2P) x`` for x (n_items, width), T_k the Chebyshev polynomials."""
         if self.device.type != "cpu":
             return self._chebyshev(coefficients, x)
-        result = torch.empty_like(x)
+        result = torch.empty(x.shape[::-1]).T  # by columns: its transpose is contiguous
         strips = [slice(start, start + _STRIP) for start in range(0, x.shape[1], _STRIP)]
 
         def compute(strip: slice) -> None:
@@ -85,14 +90,15 @@ class ItemGraph:
         return result
 
     def _chebyshev(self, coefficients: Sequence[float], x: Tensor) -> Tensor:
-        """Compute the sum by ``T_k = 2 (I − 2P) T_(k−1) − T_(k−2)``, which is stable in float32."""
+        """Compute the sum by ``T_k = 2 T_(k−1) − 4 P T_(k−1) − T_(k−2)``, which is stable in float32."""
         total = x * coefficients[0]
         before, current = x, x
         for k, coefficient in enumerate(coefficients[1:], start=1):
-            propagated = product(self.by_item, product(self.by_user, current))
-            following = torch.sub(current, propagated, alpha=2.0)
-            if k > 1:
-                following = following.mul_(2.0).sub_(before)
+            following = product(self._times_minus_4, product(self.by_user, current))
+            if k == 1:
+                following.mul_(0.5).add_(current)  # T_1 = I − 2P
+            else:
+                following.add_(current, alpha=2.0).sub_(before)
             before, current = current, following
             total.add_(current, alpha=coefficient)
         return total
