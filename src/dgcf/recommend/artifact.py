@@ -2,8 +2,9 @@
 
 ``about.json``               model, settings, seed, metrics, dataset and fingerprint, graph rule
 ``embeddings.safetensors``   ``users`` (n_users, dim), ``items`` (n_items, dim); or, since format 2,
-``weights.safetensors``      W (n_items, n_items): ``values``, and ``indptr`` and ``indices`` if it is sparse;
-                             both, since format 3, are a composed ranking
+``weights.safetensors``      W (n_items, n_items): ``values``, and ``indptr`` and ``indices`` if it is sparse; since
+                             format 3 beside the embeddings of a composed ranking, with ``indices`` of two bytes each
+                             if there are at most 65,536 items
 ``layers.safetensors``       ``layers`` (L + 1, N, dim), ``gate_logits``: for fold-in and explanations, read on demand
 ``data.safetensors``         the bytes of the ids, the training pairs, and the pairs of the other splits
 ``titles.json``              titles of users and items, if there are any
@@ -46,7 +47,7 @@ _HEADER_BYTES = 2**16
 """The largest header that is read; members of an artefact have at most eight arrays."""
 _LARGEST = 1e16
 """The largest number accepted: inner products of larger ones overflow float32."""
-_DTYPES = {"U8": "|u1", "I32": "<i4", "I64": "<i8", "F32": "<f4"}
+_DTYPES = {"U8": "|u1", "U16": "<u2", "I32": "<i4", "I64": "<i8", "F32": "<f4"}
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -83,7 +84,7 @@ class _Titles(TypedDict):
 
 
 class _Tensor(TypedDict):
-    dtype: Literal["U8", "I32", "I64", "F32"]
+    dtype: Literal["U8", "U16", "I32", "I64", "F32"]
     shape: list[NonNegativeInt]
     data_offsets: list[NonNegativeInt]
 
@@ -104,7 +105,7 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
         about["users"] = "constant"
     members = {ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(), DATA: encode(_data(snapshot))}
     if weights is not None:
-        members[WEIGHTS] = encode(dict(weights.arrays()))
+        members[WEIGHTS] = encode(_weight_arrays(weights, compact=embeddings is not None))
     if embeddings is not None:
         members[EMBEDDINGS] = encode({"users": embeddings.users, "items": embeddings.items})
     layers = snapshot.layers
@@ -117,6 +118,14 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
     version = 3 if {WEIGHTS, EMBEDDINGS} <= members.keys() else 2 if WEIGHTS in members else 1
     key = None if sign is None else Path(sign).expanduser()
     return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS, version=version, sign=key)
+
+
+def _weight_arrays(weights: WeightMatrix, *, compact: bool) -> dict[str, NDArray[Any]]:
+    """Return the arrays of W; ``compact``: with column indices of two bytes each if they fit."""
+    arrays = dict(weights.arrays())
+    if compact and isinstance(weights, SparseWeights) and weights.n_columns <= 2**16:
+        arrays["indices"] = weights.indices.astype(np.uint16)
+    return arrays
 
 
 def _finite(value: Any) -> Any:
@@ -207,6 +216,8 @@ def _user_rule(head: _Head, layers: bool) -> UserRule | None:
 def _weights(arrays: Arrays, n_items: int) -> WeightMatrix:
     if "indptr" not in arrays:
         return DenseWeights(_floats(arrays, "values", (n_items, n_items)))
+    if "indices" in arrays and arrays["indices"].dtype == np.uint16:
+        arrays = {**arrays, "indices": arrays["indices"].astype(np.int32)}
     places = _rows("", arrays, n_items, n_items)
     return SparseWeights(places.indptr, places.indices, _floats(arrays, "values", (len(places),)), n_items)
 
