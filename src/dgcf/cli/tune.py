@@ -23,13 +23,13 @@ def command(
     minutes: Annotated[
         float | None, Option(min=0, help="Start no trial after this many minutes.", show_default=False)
     ] = None,
-    preset: Annotated[str, Option(help=PRESET_HELP)] = "default",
+    preset: Annotated[str | None, Option(help=PRESET_HELP, show_default="that of the study, or default")] = None,
     settings: Annotated[list[str] | None, set_option("Fix a setting; repeatable.")] = None,
     search: Annotated[
         list[str] | None,
         Option(metavar="SPACE", help="Search space: key=low:high, key=low:high:log or key=a,b,c; repeatable."),
     ] = None,
-    metric: Annotated[str | None, Option(help="Validation metric to maximise.", show_default="recall@20")] = None,
+    metric: Annotated[str | None, Option(help="Validation metric to maximise.", show_default="that of the preset")] = None,
     seed: Annotated[int, Option(help="Random seed of the search and of every training.")] = 0,
     jobs: Annotated[int, Option(min=1, max=1024, help="Number of processes.")] = 1,
     folder: Annotated[Path | None, out_option("Study folder.", "tune/DATASET-MODEL")] = None,

@@ -28,7 +28,7 @@ from dgcf.models.catalog import CATALOG, entry
 from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, Size, groups, pick_device, resolve
-from dgcf.train.recipe import TRAIN_KEYS
+from dgcf.train.recipe import setting_keys
 from dgcf.train.run.folder import order_of
 from dgcf.train.run.plots import CURVES, plot_run
 
@@ -184,8 +184,7 @@ def plan_models(request: Request, dataset: Dataset) -> list[Plan]:
     for name in request.models:
         if list(request.models).count(name) > 1:
             raise ConfigError(f"model {name} is named twice; name each model once.")
-    entries = {name: entry(name) for name in request.models}
-    keys = {name: [*about.keys, *([] if about.solved else TRAIN_KEYS)] for name, about in entries.items()}
+    keys = {name: setting_keys(entry(name)) for name in request.models}
     shared, own = _split_settings(parse_settings(request.settings), keys)
     files = _read_configs(request.configs, request.models)
     plans = []

@@ -13,9 +13,11 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.space import Spaces, extremes, format_spaces, match_type, space_of
+from dgcf.experiments.study.description import preset_of
 from dgcf.experiments.study.folder import Study
 from dgcf.random import key_of
 from dgcf.train import Recipe, Size, resolve
+from dgcf.train.presets import DEFAULT
 from dgcf.train.run.folder import order_of
 
 
@@ -65,7 +67,7 @@ def search_for(
     dataset: Dataset,
     model: str = "dgcf",
     *,
-    preset: str = "default",
+    preset: str | None = None,
     settings: Mapping[str, object] | None = None,
     search: Mapping[str, Space] | None = None,
     metric: str | None = None,
@@ -73,12 +75,16 @@ def search_for(
     out: str | Path | None = None,
     source: str = "",
 ) -> Search:
-    """Resolve and check a search; ``settings`` are fixed, ``search`` replaces or adds spaces."""
+    """Resolve and check a search; ``settings`` are fixed, ``search`` replaces or adds spaces.
+
+    ``preset``: by default that of the study in ``out``, which an older version may have begun with another default.
+    """
     key_of(seed, "tune")  # raises for an invalid seed
     if not len(dataset.validation):
         raise ConfigError(f"{dataset.name} has no validation split to tune on; split it by `dgcf data prepare`.")
     fixed = dict(settings or {})
-    recipe = _recipe(model, dataset, preset, fixed, metric)
+    path = Path(out) if out else Path("tune") / f"{dataset.name.replace('/', '-')}-{model}"
+    recipe = _recipe(model, dataset, preset or preset_of(path) or DEFAULT, fixed, metric)
     test_free = replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items))
     metric = metric or recipe.train.metric
     validator(test_free, metric)  # raises for an unknown metric
@@ -92,7 +98,7 @@ def search_for(
         spaces=_spaces(recipe, fixed, search or {}),
         metric=metric,
         seed=seed,
-        path=Path(out) if out else Path("tune") / f"{dataset.name.replace('/', '-')}-{model}",
+        path=path,
     )
     _refuse_bad_spaces(resolved, search or {})
     resolved.about()  # raises if recency is searched and the dataset has no order

@@ -43,6 +43,11 @@ class Recipe:
         return {**asdict(self.model), **asdict(self.train), "negatives": self.train.n_negatives, **blend}
 
 
+def setting_keys(model: Entry) -> list[str]:
+    """Return the names of all settings that a model has: its own, of the training loop, of the composed ranking."""
+    return [*model.keys, *([] if model.solved else TRAIN_KEYS), *(BLEND_KEYS if model.has_embeddings else [])]
+
+
 def resolve(
     model: str,
     *,
@@ -71,8 +76,11 @@ def resolve(
             f"model {model} ranks by weights between items, not by embeddings, so it has no setting {misplaced[0]!r}; "
             f"leave it out, or add {model} to a model that has embeddings, with --set blend={model}."
         )
-    refuse_unknown(given, [*choice.keys, *loop_keys, *blend_keys], f"model {model}")
-    values = {**preset_settings(preset, choice, dataset, size), **given}
+    refuse_unknown(given, setting_keys(choice), f"model {model}")
+    values = preset_settings(preset, choice, dataset, size)
+    if "loss" in given and given["loss"] != values.get("loss"):
+        values.pop("negatives", None)  # as many as suit the preset's loss; another one has its own default, or none
+    values |= given
     return Recipe(
         choice,
         preset,

@@ -11,5 +11,5 @@ IDS = (
     "tuning",
     *("table1", "table2", "table3", "table4"),
     *("loss-curve", "layers", "oscillation-diff", "correlation", "pattern", "depth", "density", "drop-edge"),
-    *("epsilon", "time", "theory", "best", "lightgcn-gowalla", "parts"),
+    *("epsilon", "time", "theory", "best", "composed", "lightgcn-gowalla", "parts"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from dgcf.experiments.reproduce.recipe import Recipes, settings_file
 from dgcf.experiments.reproduce.results import Index
 from dgcf.experiments.settings_file import write_settings
 from dgcf.train import Recipe, resolve
+from dgcf.train.blend.result import settings_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,12 @@ class Candidate:
                 f"the result {missing[0]} has no validation {metric}; delete its line, and try it again."
             )
         return statistics.fmean(validation[metric] for validation in validations)
+
+    @property
+    def blending(self) -> Mapping[str, str]:
+        """The settings that fix the item weights that validation chose with the first seed; empty without any."""
+        chosen = self.lines[0].get("blending")
+        return {} if chosen is None else settings_of(chosen["parts"])
 
     @property
     def epochs(self) -> list[int]:
@@ -112,7 +119,7 @@ def _files(decision: Decision, recipes: Recipes) -> Iterator[tuple[str, Recipe, 
     recipe = winner.recipe
     yield decision.file, recipe, [*_summary(decision, winner), _use(recipes, decision.source, decision, recipe)]
     for source in _followers(recipes, decision.source):
-        fixed = _without_validation(recipe, source, round(statistics.fmean(winner.epochs)))
+        fixed = _without_validation(recipe, source, round(statistics.fmean(winner.epochs)), winner.blending)
         header = [*_summary(decision, winner), "It is trained for that many epochs, without validation."]
         file = settings_file(source, decision.settings, recipe.name)
         yield file, fixed, [*header, _use(recipes, source, decision, recipe)]
@@ -123,11 +130,11 @@ def _followers(recipes: Recipes, source: Source) -> list[Source]:
     return [one for one in recipes.sources.values() if one.settings_of == source.name]
 
 
-def _without_validation(recipe: Recipe, source: Source, epochs: int) -> Recipe:
-    """Return the recipe for training that many epochs without early stopping."""
+def _without_validation(recipe: Recipe, source: Source, epochs: int, blending: Mapping[str, str]) -> Recipe:
+    """Return the recipe for training that many epochs without early stopping, with the item weights ``blending``."""
     if recipe.entry.solved:
         return recipe
-    fixed = {"epochs": epochs, "min_epochs": 0, "patience": 0}
+    fixed = {"epochs": epochs, "min_epochs": 0, "patience": 0, **blending}
     settings = {name: value for name, value in recipe.settings().items() if value is not None}
     return resolve(recipe.name, dataset=source.known, preset=recipe.preset, settings={**settings, **fixed})
 

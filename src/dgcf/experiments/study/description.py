@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict
 from dgcf.files import atomic_file
 from dgcf.stored import InvalidFileError, check_type, decode_json, read_member, seal, verify_seal
 from dgcf.train import resolve
+from dgcf.train.presets import PRESETS
 from dgcf.train.run.folder import OTHER_ORDER
 
 ABOUT = "study.json"
@@ -56,6 +57,15 @@ def read_about(path: Path) -> tuple[dict[str, Any], str | None]:
     if about["format"] != 1:
         raise InvalidFileError(f"{path.name} has no checksum")
     return about, None
+
+
+def preset_of(folder: Path) -> str | None:
+    """Return the preset of the study in a folder; None without a readable one, which is refused when it is opened."""
+    try:
+        preset = str(read_about(folder / ABOUT)[0]["preset"])
+    except (OSError, InvalidFileError):
+        return None
+    return preset if preset in PRESETS else None
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
