@@ -27,7 +27,7 @@ GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 DEFAULT_WEIGHTS: Mapping[str, float] = {FILTER: 0.5, EASE: 0.35}
 """Without a validation split: what validation chose on the median of nine datasets. Other parts count as filters."""
 _SPREAD_USERS = 512
-_CACHE_BYTES = {"cpu": 2**30, "cuda": 2**34}
+_CACHE_BYTES = 2**30
 
 
 class BlendInterrupted(Exception):  # noqa: N818 (not an error)
@@ -167,7 +167,7 @@ class _Mixture:
         self.factors = [0.0] * len(weights)
         self.device = embeddings.items.device
         needed = 4 * pairs.n_users * pairs.n_items * (len(weights) + 1)
-        self.cached = needed <= _CACHE_BYTES.get(self.device.type, _CACHE_BYTES["cpu"])
+        self.cached = needed <= (_CACHE_BYTES if self.device.type == "cpu" else torch.cuda.mem_get_info()[0] // 3)
         self._blocks: dict[tuple[int | None, int, int], Tensor] = {}
 
     def scores(self, user_idx: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,10 +43,7 @@ class Blending:
 
     def settings(self) -> dict[str, str]:
         """Return the settings that give these parts and weights again, without a choice on validation."""
-        if not self.parts:
-            return {"blend": "none", "blend_weights": "auto"}
-        numbers = "+".join(f"{part['weight']:g}" for part in self.parts)
-        return {"blend": "+".join(part["part"] for part in self.parts), "blend_weights": numbers}
+        return settings_of(self.parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the weights and the time, JSON-ready: equal trainings give equal data."""
@@ -81,6 +78,14 @@ class Blending:
             about["validation"],
             tuple(about["left_out"]),
         )
+
+
+def settings_of(parts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return ``blend`` and ``blend_weights`` for recorded parts."""
+    if not parts:
+        return {"blend": "none", "blend_weights": "auto"}
+    numbers = "+".join(f"{part['weight']:g}" for part in parts)
+    return {"blend": "+".join(part["part"] for part in parts), "blend_weights": numbers}
 
 
 def _array(tensors: Mapping[str, Tensor], name: str, dtype: str) -> Any:
