@@ -30,7 +30,7 @@ _SECTIONS: Sequence[Callable[[View], Section]] = (
     *(extra_tables.tuning, tables.table1, tables.table2, tables.table3, tables.table4),
     *(figures.loss_curve, figures.layers, figures.oscillation_diff, figures.correlation, figures.pattern),
     *(figures.depth, figures.density, figures.drop_edge, figures.epsilon, tables.time, figures.theory),
-    *(extra_tables.best, extra_tables.lightgcn_gowalla, extra_tables.parts),
+    *(extra_tables.best, extra_tables.composed, extra_tables.lightgcn_gowalla, extra_tables.parts),
 )
 SECTIONS = {section.__name__.replace("_", "-"): section for section in _SECTIONS}
 """The functions of the experiments that have a section of their own, by experiment."""
