@@ -42,3 +42,19 @@ def test_random_order_has_the_expected_recall() -> None:
     found.solve(dataset.train, 0)
     told = Evaluator(dataset, split="test").evaluate(found.ranking(dataset.train)).means
     assert told["recall@20"] == pytest.approx(20 / (dataset.n_items - dataset.train.user_degrees.mean()), abs=0.005)
+
+
+# Published: GF-CF .1849 / .1518, BSPM .1920 / .1597, ChebyCF .1941 / .1616.
+FILTERS = (("gf-cf", 0.185, 0.152), ("bspm", 0.192, 0.160), ("chebycf", 0.194, 0.162))
+
+
+@pytest.mark.slow
+@pytest.mark.data("lightgcn/gowalla")
+@pytest.mark.parametrize(("model", "recall", "ndcg"), FILTERS)
+def test_filters_reach_the_published_metrics_at_their_defaults(model: str, recall: float, ndcg: float) -> None:
+    dataset = load("lightgcn/gowalla")
+    found = entry(model).build(dataset.n_users, dataset.n_items)
+    found.solve(dataset.train, 0)
+    told = Evaluator(dataset, split="test").evaluate(found.ranking(dataset.train)).means
+    assert told["recall@20"] == pytest.approx(recall, abs=1e-3)
+    assert told["ndcg@20"] == pytest.approx(ndcg, abs=1e-3)
