@@ -44,7 +44,8 @@ def go(dataset: Dataset, folder: str) -> None:
     if (Path(folder) / "run.json").exists():
         run = Run.open(folder)
     else:
-        run = Run.create(folder, dataset, resolve("dgcf", settings=SETTINGS), seed=5, device="cpu")
+        recipe = resolve("dgcf", preset="paper", settings=SETTINGS)
+        run = Run.create(folder, dataset, recipe, seed=5, device="cpu")
     run.autosave = 0.05
     validate = validation_of(dataset)
     train(dataset, run.recipe, seed=run.seed, device="cpu", validate=validate, run=run, observer=Ready())

@@ -162,7 +162,7 @@ def test_seeds_side_by_side_have_the_bits_of_single_trainings(model: str, settin
 def test_seeds_side_by_side_stop_independently() -> None:
     dataset = load("planted")
     settings = {"batch_size": 500, "epochs": 40, "evaluate_every": 1, "patience": 2, "min_epochs": 1, "dim": 24}
-    recipe: Recipe = resolve("dgcf", settings=settings)
+    recipe: Recipe = resolve("dgcf", preset="paper", settings=settings)
     from dgcf.evaluate.validation import validator
 
     validate = validator(dataset, "recall@20")

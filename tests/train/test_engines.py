@@ -16,7 +16,7 @@ from dgcf.train.engines.eager import EagerEngine
 
 
 def trainer_of(dataset: Dataset, model: str, *, seed: int = 0, **settings: Any) -> Trainer:
-    recipe = resolve(model, settings={"dim": 8, "batch_size": 64, **settings})
+    recipe = resolve(model, preset="paper", settings={"dim": 8, "batch_size": 64, **settings})
     built, propagation = build(dataset, recipe, seed=seed)
     return Trainer(built, propagation, dataset.train, recipe.train, seed=seed)
 
@@ -63,4 +63,4 @@ def test_cpu_and_eager_engines_compute_the_same_loss_and_gradients(dataset: Data
 
 
 def test_seeds_train_alone_on_a_cpu() -> None:
-    assert groups([1, 2, 3], resolve("dgcf"), "cpu") == [[1], [2], [3]]
+    assert groups([1, 2, 3], resolve("dgcf", preset="paper"), "cpu") == [[1], [2], [3]]

@@ -31,7 +31,7 @@ def test_peak_counts_only_memory_since_the_mark() -> None:
 
 
 def test_run_records_the_peak(dataset: Dataset, tmp_path: Path) -> None:
-    recipe = resolve("bpr-mf", settings={"epochs": 3, "dim": 4})
+    recipe = resolve("bpr-mf", preset="paper", settings={"epochs": 3, "dim": 4})
     run = Run.create(tmp_path / "run", dataset, recipe, seed=0, device="cpu")
     assert run.peak_mb is None
     train(dataset, recipe, device="cpu", run=run)

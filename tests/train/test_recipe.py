@@ -9,6 +9,7 @@ import pytest
 from dgcf.errors import ConfigError
 from dgcf.models import CATALOG
 from dgcf.train import TrainConfig, resolve
+from dgcf.train.presets import PRESETS
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_official_code_preset_differs_from_paper_preset() -> None:
 
 
 @pytest.mark.parametrize("model", CATALOG)
-@pytest.mark.parametrize("preset", ["paper", "official-code", "plain"])
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("dataset", ["ml-1m", "gowalla", "mine", "/a/path/to/mine"])
 def test_every_preset_resolves_for_every_model_and_dataset(model: str, preset: str, dataset: str) -> None:
     found = resolve(model, preset=preset, dataset=dataset)
@@ -59,25 +60,31 @@ def test_every_preset_resolves_for_every_model_and_dataset(model: str, preset: s
 
 
 def test_baseline_presets_have_no_dgcf_settings() -> None:
-    found = resolve("lightgcn", dataset="ml-1m").settings()
+    found = resolve("lightgcn", dataset="ml-1m", preset="paper").settings()
     assert found["edge_dropout"] == 0
     assert "epsilon" not in found
-    assert "layers" not in resolve("bpr-mf", dataset="ml-1m").settings()
+    assert "layers" not in resolve("bpr-mf", dataset="ml-1m", preset="paper").settings()
 
 
 def test_settings_override_the_preset() -> None:
-    found = resolve("dgcf", dataset="ml-1m", settings={"layers": 4, "epsilon": "auto", "l2": 0}).settings()
+    given = {"layers": 4, "epsilon": "auto", "l2": 0}
+    found = resolve("dgcf", dataset="ml-1m", preset="paper", settings=given).settings()
     assert (found["layers"], found["epsilon"], found["l2"], found["dim"]) == (4, "auto", 0, 64)
 
 
-def test_the_number_of_negatives_follows_the_loss() -> None:
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_number_of_negatives_follows_the_loss(preset: str) -> None:
+    def found(**settings: Any) -> dict[str, Any]:
+        return resolve("dgcf", preset=preset, settings=settings).settings()
+
     assert TrainConfig().n_negatives == 1
-    assert resolve("dgcf", settings={"loss": "softmax"}).settings()["negatives"] == 1024
-    assert resolve("dgcf", settings={"loss": "softmax", "negatives": 7}).settings()["negatives"] == 7
-    assert resolve("dgcf", settings={"loss": "bpr-hardest"}).settings()["negatives"] == 8
-    without = resolve("dgcf", settings={"loss": "directau"}).settings()
+    assert found(loss="bpr")["negatives"] == 1
+    assert found(loss="softmax")["negatives"] == 1024
+    assert found(loss="softmax", negatives=7)["negatives"] == 7
+    assert found(loss="bpr-hardest")["negatives"] == 8
+    without = found(loss="directau")
     assert without["negatives"] == 0
-    assert resolve("dgcf", settings=without).settings() == without
+    assert found(**without) == without
 
 
 @pytest.mark.parametrize(
@@ -110,7 +117,7 @@ def test_the_number_of_negatives_follows_the_loss() -> None:
 )
 def test_invalid_settings_are_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        resolve("dgcf", settings=settings)
+        resolve("dgcf", preset="paper", settings=settings)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 

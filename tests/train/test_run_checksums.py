@@ -78,7 +78,7 @@ def test_weights_of_another_run_are_refused(
     shutil.copytree(finished, tmp_path / "run")
     settings = {key: value for key, value in SETTINGS.items() if other.get("model") is None or key != "layers"}
     more = {key: value for key, value in other.items() if key not in ("model", "seed")}
-    recipe = resolve(other.get("model", "dgcf"), settings={**settings, **more})
+    recipe = resolve(other.get("model", "dgcf"), preset="paper", settings={**settings, **more})
     foreign = Run.create(tmp_path / "foreign", dataset, recipe, seed=other.get("seed", 3), device="cpu")
     fit(dataset, foreign)
     (tmp_path / "run" / name).write_bytes((foreign.path / name).read_bytes())

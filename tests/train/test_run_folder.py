@@ -36,7 +36,7 @@ HASHED = ("last.safetensors", "best.safetensors", "metrics.jsonl")
 
 
 def recipe_for(**more: Any) -> Recipe:
-    return resolve("dgcf", settings={**SETTINGS, **more})
+    return resolve("dgcf", preset="paper", settings={**SETTINGS, **more})
 
 
 def fit(dataset: Dataset, run: Run, observer: Observer | None = None) -> Trained:
@@ -174,7 +174,7 @@ def test_a_changed_dataset_setting_or_seed_is_refused_by_name(run: Run, dataset:
     for given, message in (
         ((other, None, None), f"dataset planted \\({dataset.fingerprint[:12]}\\) is now planted"),
         ((dataset, recipe_for(layers=3), None), "layers 2 is now 3"),
-        ((dataset, resolve("lightgcn", settings={"dim": 4}), None), "model dgcf is now lightgcn"),
+        ((dataset, resolve("lightgcn", preset="paper", settings={"dim": 4}), None), "model dgcf is now lightgcn"),
         ((dataset, recipe_for(), 4), "seed 3 is now 4"),
     ):
         with pytest.raises(ConfigError, match=message) as caught:

@@ -18,6 +18,9 @@ from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.models import CATALOG, Ranking, SolvedModel
 from dgcf.train import Observer, Run, Trained, build, load, resolve, train
+from dgcf.train.blend import BlendConfig
+from dgcf.train.presets import PRESETS
+from dgcf.train.recipe import BLEND_KEYS
 from tests.train.planted_tastes import planted_tastes
 from tests.train.recording_observer import RecordingObserver
 
@@ -76,10 +79,12 @@ class TestRun:
             assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
     def test_training_settings_are_refused(self, model: str) -> None:
-        for preset in ("paper", "official-code", "plain"):
+        for preset in PRESETS:
             recipe = resolve(model, dataset="ml-1m", preset=preset)
             assert recipe.model == CATALOG[model].config  # no preset's l2, layers or dim is taken for the model's own
-            assert set(recipe.settings()) == set(CATALOG[model].keys)
+            blend = BLEND_KEYS if CATALOG[model].has_embeddings else []
+            assert set(recipe.settings()) == {*CATALOG[model].keys, *blend}
+            assert recipe.blend == BlendConfig()
         with pytest.raises(
             ConfigError, match=rf"{model} is solved at once, not trained in epochs, so it has no setting"
         ):

@@ -24,8 +24,8 @@ QUICK = {"dim": 8, "layers": 2, "batch_size": 64, "learning_rate": 0.02, "l2": 1
 
 def recipe_for(model: str, **more: Any) -> Any:
     found = CATALOG[model]
-    settings = {**QUICK, **more}
-    return resolve(model, settings={k: v for k, v in settings.items() if k != "layers" or "layers" in found.keys})
+    settings = {k: v for k, v in {**QUICK, **more}.items() if k != "layers" or "layers" in found.keys}
+    return resolve(model, preset="paper", settings=settings)
 
 
 def fit(dataset: Dataset, model: str = "dgcf", *, seed: int = 0, **more: Any) -> Trained:
