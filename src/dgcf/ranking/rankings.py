@@ -96,7 +96,8 @@ class Embeddings(Generic[Array]):
 
     def scores(self, user_idx: Any) -> Array:
         """Return the scores (batch, n_items) of users (batch,) int64, on the device of the embeddings."""
-        scores: Array = self.users[user_idx] @ self.items.T
+        # As an array: NumPy would take a tensor of one index for a number.
+        scores: Array = self.users[np.asarray(user_idx)] @ self.items.T
         return scores
 
     def pair_scores(self, user_idx: Indices, item_idx: Indices) -> Floats:
