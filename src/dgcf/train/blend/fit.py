@@ -147,10 +147,7 @@ class Blender:
         while True:
             before = best
             for place in range(len(unit)):
-                for weight in GRID:
-                    other = (*best[:place], weight, *best[place + 1 :])
-                    if value_of(other) > values[best]:
-                        best = other
+                best = max(((*best[:place], weight, *best[place + 1 :]) for weight in GRID), key=value_of)
             if best == before:
                 return best, curve
 
@@ -168,7 +165,7 @@ class _Mixture:
         self.device = embeddings.items.device
         needed = 4 * pairs.n_users * pairs.n_items * (len(weights) + 1)
         self.cached = needed <= (_CACHE_BYTES if self.device.type == "cpu" else torch.cuda.mem_get_info()[0] // 3)
-        self._blocks: dict[tuple[int | None, int, int], Tensor] = {}
+        self._blocks: dict[tuple[int | None, bytes], Tensor] = {}
 
     def scores(self, user_idx: Tensor) -> Tensor:
         """Return the scores (batch, n_items) of users (batch,) int64."""
@@ -180,7 +177,7 @@ class _Mixture:
 
     def _term(self, number: int | None, user_idx: Tensor) -> Tensor:
         """Return the scores of the embeddings (None) or of a part."""
-        key = number, int(user_idx[0]), len(user_idx)
+        key = number, user_idx.numpy().tobytes()
         if key in self._blocks:
             return self._blocks[key]
         if number is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -14,6 +14,20 @@ from dgcf.data.pairs import Pairs
 from dgcf.ranking.blend import Blend
 from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.weights import SparseWeights
+from dgcf.stored import check_type
+
+
+class _PartAbout(TypedDict):
+    part: str
+    weight: float
+    factor: float
+
+
+class _About(TypedDict):
+    parts: list[_PartAbout]
+    curve: list[dict[str, Any]]
+    validation: dict[str, float]
+    left_out: list[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -63,33 +77,32 @@ class Blending:
 
     @classmethod
     def of(cls, about: Mapping[str, Any], tensors: Mapping[str, Tensor], n_items: int) -> Blending:
-        """Return what ``to_dict`` and ``tensors`` gave."""
+        """Return what ``to_dict`` and ``tensors`` gave; raise ``ValueError`` if they are not of that form."""
+        checked = check_type(about, _About)
         weights = None
         if tensors:
             pairs = Pairs.from_arrays("", lambda name, dtype: _array(tensors, name, dtype), n_items, n_items)
             values = _array(tensors, "values", "float32")
             if len(values) != len(pairs):
                 raise ValueError("the blended weights have another number of values than of columns")
+            if not np.isfinite(values).all():
+                raise ValueError("the blended weights hold a number that is not finite")
             weights = SparseWeights(pairs.indptr, pairs.indices, values, n_items)
-        return cls(
-            weights,
-            tuple(about["parts"]),
-            tuple(about["curve"]),
-            about["validation"],
-            tuple(about["left_out"]),
-        )
+        parts, curve, left_out = (tuple(checked[name]) for name in ("parts", "curve", "left_out"))
+        return cls(weights, parts, curve, checked["validation"], left_out)
 
 
 def settings_of(parts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return ``blend`` and ``blend_weights`` for recorded parts."""
     if not parts:
         return {"blend": "none", "blend_weights": "auto"}
-    numbers = "+".join(f"{part['weight']:g}" for part in parts)
+    # Not as "1e+06", whose + would separate two numbers.
+    numbers = "+".join(str(float(part["weight"])).removesuffix(".0") for part in parts)
     return {"blend": "+".join(part["part"] for part in parts), "blend_weights": numbers}
 
 
 def _array(tensors: Mapping[str, Tensor], name: str, dtype: str) -> Any:
     array = tensors[name].numpy() if name in tensors else np.zeros(0)
     if array.dtype != np.dtype(dtype) or array.ndim != 1:
-        raise ValueError(f"the blended weights have no array {name} of {dtype}")
+        raise ValueError(f"the blended weights have no array {name} of {np.dtype(dtype)}")
     return array
