@@ -128,14 +128,17 @@ class ItemGraph:
         return result
 
     def _randomised_vectors(self, rank: int) -> Tensor:
-        """Return vectors of ``torch.svd_lowrank``, whose random start is the same in every call."""
-        shape, on_gpu = (self.n_users, self.n_items), self.device.type == "cuda"
-        with torch.random.fork_rng(devices=[self.device] if on_gpu else []), warnings.catch_warnings():
-            (torch.cuda.manual_seed if on_gpu else torch.default_generator.manual_seed)(0)
+        """Return vectors of ``torch.svd_lowrank`` with a fixed random start.
+
+        They are computed on the CPU for a GPU too: the sparse products of torch may sum in any order there.
+        """
+        shape = (self.n_users, self.n_items)
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            torch.default_generator.manual_seed(0)
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            R = torch.sparse_csr_tensor(*self.by_user[:3], size=shape, check_invariants=False)
+            R = torch.sparse_csr_tensor(*(part.cpu() for part in self.by_user[:3]), size=shape, check_invariants=False)
             _, values, vectors = torch.svd_lowrank(R, q=min(rank + OVERSAMPLING, *shape), niter=POWER_ITERATIONS)
-        return vectors * (values.square() > SMALLEST)
+        return (vectors * (values.square() > SMALLEST)).to(self.device)
 
 
 def _compressed(matrix: csr_array) -> CSR:
