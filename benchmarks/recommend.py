@@ -87,7 +87,7 @@ result = {"seconds": time.perf_counter() - started, "processor": time.process_ti
 def prepare(name: str, dim: int, folder: Path) -> Recommender:
     """Return an untrained recommender, and write its embeddings and seen items as arrays."""
     dataset = load(name)
-    recipe = resolve("dgcf", dataset=dataset.name, settings={"dim": dim, "layers": 3})
+    recipe = resolve("dgcf", dataset=dataset.name, preset="paper", settings={"dim": dim, "layers": 3})
     model, propagation = build(dataset, recipe)
     ranking = ranked_embeddings(model, propagation, recipe.train)
     rec = Recommender.of(capture(model, propagation, ranking, dataset, recipe, {"seed": 0, "epochs": 0, "metrics": {}}))
