@@ -177,6 +177,46 @@ def test_weights_do_not_depend_on_the_size_of_a_block(name: str, entries: int, m
 
 
 @pytest.mark.parametrize("name", FILTERS)
+@given(R=interactions(max_users=12, max_items=12), entries=st.integers(1, 150), data=st.data())
+def test_blocks_of_any_size_give_the_entries_of_the_dense_equation(
+    name: str, R: csr_array, entries: int, data: st.DataObject
+) -> None:
+    """Every entry that is kept is that of the equation, and none that is left out is larger by more than rounding."""
+    assume(separable_ranks(R))
+    rank = data.draw(st.sampled_from(separable_ranks(R)))
+    n = data.draw(st.integers(1, R.shape[1]))
+    settings = {key: getattr(entry(name).config, key) for key in ("low_pass", *SETTINGS[name])}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_filter, "_BLOCK_ENTRIES", {"cpu": entries})
+        model = solved(name, R, rank=rank, neighbours=n)
+    expected = ORACLES[name](R, rank, **settings)
+    columns = model.columns.numpy()
+    np.testing.assert_allclose(
+        model.weights.numpy(), np.take_along_axis(expected, columns, axis=1), rtol=1e-4, atol=2e-4
+    )
+    smallest = np.take_along_axis(np.abs(expected), columns, axis=1).min(axis=1)
+    left_out = np.abs(expected).copy()
+    np.put_along_axis(left_out, columns, 0.0, axis=1)
+    assert (left_out.max(axis=1) <= smallest + 4e-4).all()
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_as_many_neighbours_as_items_leave_nothing_out(name: str) -> None:
+    R = random_graph(4)
+    np.testing.assert_array_equal(kept(solved(name, R, neighbours=25)), kept(solved(name, R, neighbours=ALL)))
+    assert np.count_nonzero(kept(solved(name, R, neighbours=23))) < np.count_nonzero(kept(solved(name, R)))
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_largest_columns_are_those_of_a_stable_sort(n_rows: int, n_columns: int, n: int, seed: int) -> None:
+    """Numbers with many ties."""
+    values = np.random.default_rng(seed).integers(0, 3, (n_rows, n_columns)).astype(np.float32)
+    n = min(n, n_columns)
+    found = graph_filter._largest_columns(torch.from_numpy(values), n)
+    np.testing.assert_array_equal(found, np.sort(np.argsort(-values, axis=1, kind="stable")[:, :n], axis=1))
+
+
+@pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("n", [1, 7, 24])
 def test_the_entries_of_largest_magnitude_of_each_row_are_kept(name: str, n: int) -> None:
     """Of equal ones those of the smaller index; the columns ascend."""
