@@ -232,15 +232,18 @@ def resealed_checkpoint(data: bytes) -> bytes:
 
 
 def make_runs(base: Path) -> list[Kind]:
-    """Return finished and interrupted runs of two seeds, of another model, and of a solved model."""
+    """Return finished and interrupted runs of two seeds, of other models, solved and composed."""
     films = planted(n_users=24, n_items=20)
     films.save(base / "films")
     runs = []
-    for name, model, seed, stopped in (
-        ("dgcf-0", "dgcf", 0, False), ("dgcf-1", "dgcf", 1, False), ("stopped-0", "dgcf", 0, True),
-        ("stopped-1", "dgcf", 1, True), ("lightgcn", "lightgcn", 0, False), ("ease", "ease", 0, False),
+    composed = {**SETTINGS, "blend": "gf-cf(rank=3)+ease(l2=20)"}
+    for name, model, seed, stopped, settings in (
+        ("dgcf-0", "dgcf", 0, False, SETTINGS), ("dgcf-1", "dgcf", 1, False, SETTINGS),
+        ("stopped-0", "dgcf", 0, True, SETTINGS), ("stopped-1", "dgcf", 1, True, SETTINGS),
+        ("lightgcn", "lightgcn", 0, False, SETTINGS), ("ease", "ease", 0, False, {}),
+        ("composed-0", "dgcf", 0, False, composed), ("composed-1", "dgcf", 1, False, composed),
     ):  # fmt: skip
-        recipe = resolve(model, preset="plain", settings={} if model == "ease" else SETTINGS)
+        recipe = resolve(model, preset="plain", settings=settings)
         run = Run.create(base / name, films, recipe, seed=seed, device="cpu", source=str(base / "films"))
         run.autosave, run.pictured = 0.0, False
         observer = Stop() if stopped else None
