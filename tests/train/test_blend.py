@@ -571,19 +571,38 @@ def stored(blending: Blending) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: {**t, "values": t["values"][:-1]}, "another number of values than of columns"),
-        (lambda t: {**t, "values": t["values"] * torch.nan}, "a number that is not finite"),
-        (lambda t: {**t, "values": t["values"].double()}, "no array values of float32"),
-        (lambda t: {**t, "values": t["values"][None]}, "no array values of float32"),
-        (lambda t: {**t, "indices": t["indices"].long()}, "no array indices of int32"),
-        (lambda t: {**t, "indices": t["indices"] + 47}, "indices are not item indices below 48"),
-        (lambda t: {**t, "indices": t["indices"] - 48}, "indices are not item indices below 48"),
-        (lambda t: {**t, "indices": t["indices"].flip(0)}, "indices are not ascending"),
-        (lambda t: {**t, "indptr": t["indptr"][:-1]}, "indptr does not give each row a place"),
-        (lambda t: {**t, "indptr": t["indptr"] * 0}, "indptr does not give each row a place"),
-        (lambda t: {name: t[name] for name in ("indptr", "indices")}, "no array values of float32"),
+        pytest.param(
+            lambda t: {**t, "values": t["values"][:-1]}, "another number of values than of columns", id="values-cut"
+        ),
+        pytest.param(
+            lambda t: {**t, "values": t["values"] * torch.nan}, "a number that is not finite", id="values-nan"
+        ),
+        pytest.param(lambda t: {**t, "values": t["values"].double()}, "no array values of float32", id="values-double"),
+        pytest.param(lambda t: {**t, "values": t["values"][None]}, "no array values of float32", id="values-nested"),
+        pytest.param(lambda t: {**t, "indices": t["indices"].long()}, "no array indices of int32", id="indices-long"),
+        pytest.param(
+            lambda t: {**t, "indices": t["indices"] + 47}, "indices are not item indices below 48", id="indices-large"
+        ),
+        pytest.param(
+            lambda t: {**t, "indices": t["indices"] - 48},
+            "indices are not item indices below 48",
+            id="indices-negative",
+        ),
+        pytest.param(
+            lambda t: {**t, "indices": t["indices"].flip(0)}, "indices are not ascending", id="indices-descending"
+        ),
+        pytest.param(
+            lambda t: {**t, "indptr": t["indptr"][:-1]}, "indptr does not give each row a place", id="indptr-cut"
+        ),
+        pytest.param(
+            lambda t: {**t, "indptr": t["indptr"] * 0}, "indptr does not give each row a place", id="indptr-zero"
+        ),
+        pytest.param(
+            lambda t: {name: t[name] for name in ("indptr", "indices")},
+            "no array values of float32",
+            id="values-missing",
+        ),
     ],
-    ids=str,
 )
 def test_weights_of_another_form_are_refused(
     change: Callable[[dict[str, Tensor]], dict[str, Tensor]],

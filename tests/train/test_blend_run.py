@@ -281,18 +281,27 @@ def set_field(name: str, value: Any) -> Callable[[dict[str, Tensor], dict[str, A
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_tensor("indptr", lambda t: t[:-1]), "indptr does not give each row a place"),
-        (set_tensor("indices", lambda t: t + 40), "indices are not item indices below 48"),
-        (set_tensor("values", lambda t: t[1:]), "another number of values than of columns"),
-        (set_tensor("values", lambda t: t / 0), "a number that is not finite"),
-        (set_tensor("values", lambda t: t.half()), "no array values of float32"),
-        (lambda tensors, about: tensors.pop("blend.indptr"), "no array indptr of int64"),
-        (lambda tensors, about: about.pop("blending"), "'blending'"),
-        (set_field("parts", None), "parts is null, expected a list"),
-        (set_field("parts", [{"part": 3, "weight": 1.0, "factor": 1.0}]), r"parts\[0\]\.part is 3, expected a text"),
-        (set_field("curve", [3]), r"curve\[0\] is 3, expected an object"),
+        pytest.param(set_tensor("indptr", lambda t: t[:-1]), "indptr does not give each row a place", id="indptr-cut"),
+        pytest.param(
+            set_tensor("indices", lambda t: t + 40), "indices are not item indices below 48", id="indices-large"
+        ),
+        pytest.param(
+            set_tensor("values", lambda t: t[1:]), "another number of values than of columns", id="values-cut"
+        ),
+        pytest.param(set_tensor("values", lambda t: t / 0), "a number that is not finite", id="values-infinite"),
+        pytest.param(set_tensor("values", lambda t: t.half()), "no array values of float32", id="values-half"),
+        pytest.param(
+            lambda tensors, about: tensors.pop("blend.indptr"), "no array indptr of int64", id="indptr-missing"
+        ),
+        pytest.param(lambda tensors, about: about.pop("blending"), "'blending'", id="no-record"),
+        pytest.param(set_field("parts", None), "parts is null, expected a list", id="parts-null"),
+        pytest.param(
+            set_field("parts", [{"part": 3, "weight": 1.0, "factor": 1.0}]),
+            r"parts\[0\]\.part is 3, expected a text",
+            id="part-number",
+        ),
+        pytest.param(set_field("curve", [3]), r"curve\[0\] is 3, expected an object", id="curve-number"),
     ],
-    ids=str,
 )
 def test_weights_of_another_form_are_refused(change: Any, message: str, copy: Path, dataset: Dataset) -> None:
     """With checksums that fit, as an attacker would write them. Resuming replaces them."""

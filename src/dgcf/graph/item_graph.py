@@ -136,9 +136,10 @@ class ItemGraph:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             torch.default_generator.manual_seed(0)
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            R = torch.sparse_csr_tensor(*(part.cpu() for part in self.by_user[:3]), size=shape, check_invariants=False)
-            _, values, vectors = torch.svd_lowrank(R, q=min(rank + OVERSAMPLING, *shape), niter=POWER_ITERATIONS)
-        return (vectors * (values.square() > SMALLEST)).to(self.device)
+            offsets, indices, values = (part.cpu() for part in self.by_user[:3])
+            R = torch.sparse_csr_tensor(offsets, indices, values, size=shape, check_invariants=False)
+            _, singular, vectors = torch.svd_lowrank(R, q=min(rank + OVERSAMPLING, *shape), niter=POWER_ITERATIONS)
+        return (vectors * (singular.square() > SMALLEST)).to(self.device)
 
 
 def _compressed(matrix: csr_array) -> CSR:
