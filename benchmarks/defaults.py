@@ -31,7 +31,6 @@ from dgcf.data.catalog import fetch
 from dgcf.data.prepare import Preparation
 from dgcf.data.splits import Split
 from dgcf.experiments.jobs import numbered
-from dgcf.files import atomic_file
 
 Record = dict[str, Any]
 
@@ -51,20 +50,9 @@ SHOWN = {
 # -- data sets --------------------------------------------------------------------------------------------------------
 
 
-def temporal(folder: Path) -> Dataset:
-    """Return ML-100K with a split by time: the earliest 70% of all ratings are for training, the last 20% for test."""
-    return load(fetch("ml-100k")["ratings"], Preparation(split=Split("temporal")))
-
-
-def resplit(folder: Path) -> Dataset:
-    """Return the union of the parts of the authors' ML-1M, with the default split: the given split is forgotten."""
-    given = load("deoscirec/ml-1m")
-    pairs = given.train.union(given.validation, given.test)
-    users, items = given.users.texts, given.items.texts
-    rows = zip(pairs.user_idx.tolist(), pairs.indices.tolist(), strict=True)
-    with atomic_file(folder / "ml-1m-random.csv") as beside:
-        beside.write_text("user_id,item_id\n" + "".join(f"{users[u]},{items[i]}\n" for u, i in rows), encoding="utf-8")
-    return load(folder / "ml-1m-random.csv")
+def temporal(name: str) -> Callable[[Path], Dataset]:
+    """Return MovieLens with a split by time: the first 70% of all ratings for training, the last 20% for test."""
+    return lambda _: load(fetch(name)["ratings"], Preparation(split=Split("temporal")))
 
 
 def generated(name: str, draw: Callable[[], Log]) -> Callable[[Path], Dataset]:
@@ -73,10 +61,11 @@ def generated(name: str, draw: Callable[[], Log]) -> Callable[[Path], Dataset]:
 
 DATASETS: Mapping[str, Callable[[Path], Dataset]] = {
     "ml-100k": lambda _: load("ml-100k"),
-    "ml-100k-temporal": temporal,
+    "ml-100k-temporal": temporal("ml-100k"),
+    "ml-1m": lambda _: load("ml-1m"),
+    "ml-1m-temporal": temporal("ml-1m"),
     "deoscirec/ml-100k": lambda _: load("deoscirec/ml-100k"),
     "deoscirec/ml-1m": lambda _: load("deoscirec/ml-1m"),
-    "ml-1m-random": resplit,
     "retail": generated("retail", retail),
     "movies": generated("movies", movies),
 }

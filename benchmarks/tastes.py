@@ -286,7 +286,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", default=["deoscirec/ml-100k"], help="data of the held-out users")
     parser.add_argument("--model", default="dgcf")
-    parser.add_argument("--preset", default="plain")
+    parser.add_argument("--preset", default="default")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--draws", type=int, default=5)

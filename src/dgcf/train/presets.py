@@ -72,7 +72,7 @@ DEFAULT_DGCF: Settings = {"self_loop": False, "blend": "auto"}
 STEPS_PER_EPOCH = 72
 SMALLEST_BATCH, LARGEST_BATCH = 256, 16_384
 MOST_EPOCHS, FEWEST_EPOCHS = 60, 8
-STEP_WORK = 4e12
+STEP_WORK = 3e12
 """Multiply-adds of all steps of a default training: about two minutes on two cores."""
 
 PRESETS: Mapping[str, str] = {
