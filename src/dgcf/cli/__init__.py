@@ -8,31 +8,34 @@ from importlib import import_module
 import typer
 from typer import Option
 
-# In the order of `dgcf --help`. Each is a module with a function `command`.
+# In the order of `dgcf --help`. Each is a module with a function `command`, or with an `app` that has verbs of its own.
 VERBS = (
-    *("graph", "oscillation", "models", "train", "tune", "evaluate", "compare", "reproduce"),
-    *("recommend", "similar", "explain", "export"),
+    *("data", "train", "recommend", "evaluate", "compare", "tune"),
+    *("similar", "explain", "export", "models", "graph", "oscillation", "reproduce"),
 )
+GROUPS = ("data",)
 
 
 def application() -> typer.Typer:
     """Return the application with all verbs; their modules are imported now, so that `import dgcf` stays fast."""
-    from dgcf.cli.terminal import Verbs
+    from dgcf.cli.terminal import HelpIfAlone, Verbs
 
     app = typer.Typer(
         name="dgcf",
         cls=Verbs,
         epilog="Exit codes: 0 success; 1 failure; 2 incorrect usage; 130 interrupted by a signal. "
         "With --json, an error is also an object on stdout: kind, message, hint.",
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
     for verb in VERBS:
-        app.command(verb)(import_module(f"dgcf.cli.{verb}").command)
-    app.add_typer(import_module("dgcf.cli.data").app, name="data")
+        module = import_module(f"dgcf.cli.{verb}")
+        if verb in GROUPS:
+            app.add_typer(module.app, name=verb, cls=HelpIfAlone)
+        else:
+            app.command(verb)(module.command)
     return app
 
 

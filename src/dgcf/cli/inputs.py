@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from dgcf.cli import completion
 from dgcf.cli.terminal import notify, progress
 from dgcf.data import Dataset, load
 from dgcf.data.prepare import Preparation
@@ -22,10 +23,19 @@ PRESETS = "default, paper, official-code or plain"
 PRESET_HELP = f"Settings to start from: {PRESETS}."
 MAX_SEEDS = 10_000
 
-Data = Annotated[str, Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
-RunFolder = Annotated[Path, Argument(metavar="RUN", help="A run folder of `dgcf train`.", show_default=False)]
+Data = Annotated[str, Argument(metavar="DATA", help=DATA_HELP, show_default=False, autocompletion=completion.datasets)]
+RunFolder = Annotated[
+    Path,
+    Argument(metavar="RUN", help="A run folder of `dgcf train`.", show_default=False, autocompletion=completion.runs),
+]
 RunOrArtifact = Annotated[
-    Path, Argument(metavar="RUN", help="A run folder of `dgcf train`, or a saved recommender.", show_default=False)
+    Path,
+    Argument(
+        metavar="RUN",
+        help="A run folder of `dgcf train`, or a saved recommender.",
+        show_default=False,
+        autocompletion=completion.recommenders,
+    ),
 ]
 RunData = Annotated[str | None, Option("--data", help="Dataset of the run, if its recorded source has moved.")]
 UserItems = Annotated[
@@ -41,6 +51,11 @@ Mask = Annotated[str, Option(help="Items to exclude from the ranking: train, or 
 CutOffs = Annotated[str, Option("--k", help="Cut-offs, separated by commas.")]
 K = Annotated[int, Option("-k", "--k", help="Number of results; all if there are fewer.")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Overwrite an existing file or folder.")]
+
+
+def model_option(default: str | bool = True) -> Any:
+    """Return the option ``--model``, and the default that the help shows."""
+    return Option("--model", help=MODEL_HELP, show_default=default, autocompletion=completion.models)
 
 
 def set_option(text: str) -> Any:

@@ -6,12 +6,19 @@ from typing import Annotated
 
 from typer import Argument
 
+from dgcf.cli import completion
 from dgcf.cli.terminal import AsJson, emit
 
 
 def command(
     name: Annotated[
-        str | None, Argument(metavar="NAME", help="Show this model with all its settings.", show_default=False)
+        str | None,
+        Argument(
+            metavar="NAME",
+            help="Show this model with all its settings.",
+            show_default=False,
+            autocompletion=completion.models,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

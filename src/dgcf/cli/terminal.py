@@ -21,7 +21,7 @@ from rich.text import Text
 from typer import Option
 from typer.core import TyperGroup
 
-from dgcf.cli.failures import INTERRUPTED, WRONG_USAGE, Failure, failure_of, stop_on_signals
+from dgcf.cli.failures import INTERRUPTED, Failure, failure_of, stop_on_signals
 from dgcf.cli.streams import ResultNotWrittenError, secure_streams
 from dgcf.text import printable, printable_json, printable_line
 
@@ -130,8 +130,21 @@ def progress(description: str, total: float | None = None) -> Iterator[Callable[
         yield bar.update
 
 
-class Verbs(TyperGroup):
+class HelpIfAlone(TyperGroup):
+    """A group of verbs that prints its help if no verb is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else ["--help"]))
+
+
+class Verbs(HelpIfAlone):
     """The group of all verbs, which reports what a verb raises."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the verbs in the order of the help; typer has groups after single verbs."""
+        from dgcf.cli import VERBS
+
+        return [verb for verb in VERBS if verb in self.commands]
 
     def invoke(self, ctx: Any) -> Any:
         arguments = [*ctx._protected_args, *ctx.args]
@@ -161,9 +174,6 @@ def run(app: typer.Typer) -> None:
 def report(problem: BaseException, command: Any, arguments: Sequence[str]) -> int:
     """Print an error as one sentence, with ``--json`` also as an object on stdout, and return the exit code."""
     name = type(problem).__name__
-    if name == "NoArgsIsHelpError":
-        typer.echo(problem.ctx.get_help(), err=True)  # type: ignore[attr-defined]
-        return WRONG_USAGE
     failure = failure_of(problem, lambda: _command_path(command, arguments))
     if failure is None or os.environ.get("DGCF_DEBUG"):
         err.print("".join(traceback.format_exception(problem)).rstrip(), soft_wrap=True)

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from dgcf.cli.inputs import MAX_SEEDS, MODEL_HELP, Device, Mask, Preset, out_option, read_dataset, set_option
+from dgcf.cli import completion
+from dgcf.cli.inputs import MAX_SEEDS, Device, Mask, Preset, model_option, out_option, read_dataset, set_option
 from dgcf.cli.terminal import AsJson, emit, notify, progress
 from dgcf.config import parse_settings, read_toml
 from dgcf.data import Dataset
@@ -21,9 +22,14 @@ BASELINES_HELP = "Compare with popularity, item-knn, ease and ials on the valida
 
 def command(
     data: Annotated[
-        str | None, Argument(metavar="DATA", help="A known name, a folder or a file; optional with --resume.")
+        str | None,
+        Argument(
+            metavar="DATA",
+            help="A known name, a folder or a file; optional with --resume.",
+            autocompletion=completion.datasets,
+        ),
     ] = None,
-    model: Annotated[str | None, Option(help=MODEL_HELP, show_default="dgcf")] = None,
+    model: Annotated[str | None, model_option("dgcf")] = None,
     preset: Preset = None,
     settings: Annotated[
         list[str] | None, set_option("Override a setting of the preset (`dgcf models MODEL` lists them); repeatable.")
@@ -36,7 +42,9 @@ def command(
     device: Device = "auto",
     mask: Mask = "train",
     folder: Annotated[Path | None, out_option("Run folder; with --seeds, the parent of seed-N.", "runs/…")] = None,
-    resume: Annotated[Path | None, Option(help="Resume this run folder.", show_default=False)] = None,
+    resume: Annotated[
+        Path | None, Option(help="Resume this run folder.", show_default=False, autocompletion=completion.runs)
+    ] = None,
     track: Annotated[list[str] | None, Option(help="Also log metrics to tensorboard or mlflow; repeatable.")] = None,
     save_every: Annotated[float, Option(min=0, help="Seconds between checkpoints.")] = 10.0,
     baselines: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from dgcf.cli.inputs import MODEL_HELP, PRESET_HELP, Data, Device, out_option, read_dataset, set_option
+from dgcf.cli.inputs import PRESET_HELP, Data, Device, model_option, out_option, read_dataset, set_option
 from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings
 from dgcf.data.paths import absolute_source
@@ -16,7 +16,7 @@ from dgcf.errors import StoppedError
 
 def command(
     data: Data,
-    model: Annotated[str, Option(help=MODEL_HELP)] = "dgcf",
+    model: Annotated[str, model_option()] = "dgcf",
     trials: Annotated[
         int | None, Option(min=1, help="Total number of finished trials of the study.", show_default="30")
     ] = None,
@@ -29,7 +29,9 @@ def command(
         list[str] | None,
         Option(metavar="SPACE", help="Search space: key=low:high, key=low:high:log or key=a,b,c; repeatable."),
     ] = None,
-    metric: Annotated[str | None, Option(help="Validation metric to maximise.", show_default="that of the preset")] = None,
+    metric: Annotated[
+        str | None, Option(help="Validation metric to maximise.", show_default="that of the preset")
+    ] = None,
     seed: Annotated[int, Option(help="Random seed of the search and of every training.")] = 0,
     jobs: Annotated[int, Option(min=1, max=1024, help="Number of processes.")] = 1,
     folder: Annotated[Path | None, out_option("Study folder.", "tune/DATASET-MODEL")] = None,
