@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from dgcf.data.interactions import Interactions
-from dgcf.data.readers import Source
+from dgcf.data.source import Source
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.ids import RawId
 
-LISTED = Source(label="lists", select="", listed=True)
+LISTED = Source(label="lists", listed=True)
 
 
 def rows_of(
     pairs: Sequence[tuple[RawId, RawId]],
     times: Sequence[float] | None = None,
     part: Sequence[int] | None = None,
-    sources: tuple[Source, ...] = (Source(label="rows", select=""),),
+    sources: tuple[Source, ...] = (Source(label="rows"),),
 ) -> Interactions:
     """Return the rows of raw pairs; ids are numbered in the vocabulary's order, integers stay integers."""
     vocabularies: dict[str, Vocabulary] = {}

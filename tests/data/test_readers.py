@@ -208,7 +208,8 @@ def test_bad_options_give_one_sentence(tmp_path: Path, options: ReadOptions, sen
 
 def test_bad_frames_give_one_sentence() -> None:
     cases: list[tuple[Any, str]] = [
-        (pd.DataFrame({"user": [1.0, np.nan], "item": [1, 2]}), "holds double values"),
+        (pd.DataFrame({"user": [1.0, np.nan], "item": [1, 2]}), "row 2 of the DataFrame has an empty user id"),
+        (pd.DataFrame({"user": [1.5, 2.0], "item": [1, 2]}), "holds double values"),
         (pd.DataFrame({"user": [1, -1], "item": [1, 2]}), "negative number"),
         (pd.DataFrame({"user": ["a", None], "item": [1, 2]}), "empty user id"),
         (pd.DataFrame({"user": ["a", "b"]}), "one column"),

@@ -1,22 +1,28 @@
-"""Options for reading a source, and the choice of the user, item, rating and timestamp columns."""
+"""Options for reading a source, and the choice of the columns of users, items, ratings, times, titles and weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from dgcf.data import sniff
 from dgcf.data.paths import listed
-from dgcf.errors import DataError, did_you_mean
+from dgcf.errors import ConfigError, DataError, did_you_mean
 
 Column = str | int
+Missing = Literal["error", "skip"]
+OPTIONAL = ("rating", "timestamp", "title", "weight")
+"""Roles that a source may lack, and that the column ``none`` ignores."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read a source; None means that the option is detected.
 
-    A column is given by its header or its position (0 is the first). ``rating_col="none"`` ignores ratings.
+    A column is given by its header or its position (0 is the first). The column ``none`` ignores ratings, times or
+    titles. ``timestamp_format`` is a format of ``strptime``. ``where`` is a condition that rows must meet, as
+    ``dgcf.data.where`` reads it. ``missing="skip"`` leaves rows without a user or an item out; ``error`` refuses them.
     """
 
     format: str | None = None
@@ -24,29 +30,51 @@ class ReadOptions:
     item_col: Column | None = None
     rating_col: Column | None = None
     timestamp_col: Column | None = None
+    title_col: Column | None = None
+    weight_col: Column | None = None
+    timestamp_format: str | None = None
+    where: str | None = None
+    missing: Missing = "error"
     delimiter: str | None = None
     header: bool | None = None
     encoding: str = "utf-8"
     text_ids: bool = False
     trim_ids: bool = False
 
+    def __post_init__(self) -> None:
+        if self.missing not in get_args(Missing):
+            near = did_you_mean(str(self.missing), get_args(Missing)) or "."
+            raise ConfigError(f"--missing is {self.missing!r}, expected error or skip{near}")
+        if self.timestamp_format is not None and "%" not in self.timestamp_format:
+            raise ConfigError(
+                f"--timestamp-format is {self.timestamp_format!r}, expected a format of strptime such as "
+                "'%d/%m/%Y %H:%M'."
+            )
+
+    @property
+    def columns(self) -> dict[str, Column | None]:
+        """The column given for each role."""
+        return {
+            "user": self.user_col,
+            "item": self.item_col,
+            "rating": self.rating_col,
+            "timestamp": self.timestamp_col,
+            "title": self.title_col,
+            "weight": self.weight_col,
+        }
+
 
 def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_position: bool) -> dict[str, int]:
     """Return the column of each role: as given, else by common names, else (``by_position``) the first two."""
-    given = {
-        "user": options.user_col,
-        "item": options.item_col,
-        "rating": options.rating_col,
-        "timestamp": options.timestamp_col,
-    }
+    given = options.columns
     if len(names) < 2:
         raise DataError(f"{label} has one column, expected at least user and item.")
     roles = {"user": 0, "item": 1} if by_position else _known_columns(names, given, label)
     for role, column in given.items():
-        if column == "none" and role in ("rating", "timestamp"):
+        if column == "none" and role in OPTIONAL:
             roles.pop(role, None)
         elif column is not None:
-            roles[role] = _position(column, names, role, label)
+            roles[role] = position(column, names, role, label, f"--{role}-col")
     for role in ("user", "item"):
         if role not in roles:
             raise DataError(
@@ -54,27 +82,32 @@ def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_pos
             )
     if roles["user"] == roles["item"]:
         raise DataError(f"user and item are the same column of {label}; name them with --user-col and --item-col.")
+    if given["title"] is None and roles.get("title") in (roles["user"], roles["item"]):
+        del roles["title"]  # a column that was given as an id
     return roles
 
 
 def _known_columns(names: list[str], given: Mapping[str, Column | None], label: str) -> dict[str, int]:
     """Return the columns with common names; raise DataError if two could have the same role."""
     roles: dict[str, int] = {}
-    for role in (*given, "split"):
-        matches = [position for position, name in enumerate(names) if sniff.role_of(name) == role]
-        repeated = len({names[position].lower() for position in matches}) < len(matches)
-        if len(matches) > 1 and given.get(role) is None and (repeated or role in ("user", "item")):
-            columns = " and ".join(repr(names[position]) for position in matches)
+    for role in sniff.ROLE_NAMES:
+        matches = sniff.columns_of(role, names)
+        if given.get(role) is not None:
+            continue
+        repeated = len({names[place].lower() for place in matches}) < len(matches)
+        if len(matches) > 1 and ((repeated and role != "title") or role in ("user", "item")):
+            columns = " and ".join(repr(names[place]) for place in matches)
             advice = (
                 "rename one" if role == "split" else f"name one with --{role}-col (equal names by a position from 0)"
             )
             raise DataError(f"columns {columns} of {label} could each be the {role}; {advice}.")
-        if len(matches) == 1 and given.get(role) is None:
+        if len(matches) == 1:
             roles[role] = matches[0]
     return roles
 
 
-def _position(column: Column, names: list[str], role: str, label: str) -> int:
+def position(column: Column, names: list[str], role: str, label: str, option: str) -> int:
+    """Return the position of a column that ``option`` names by its header or its position."""
     if isinstance(column, str) and names.count(column) > 1:
         raise DataError(
             f"{label} has {names.count(column)} columns named {column!r}; name the {role} by its position from 0."
@@ -84,6 +117,6 @@ def _position(column: Column, names: list[str], role: str, label: str) -> int:
     if str(column).isdecimal() and int(column) < len(names):
         return int(column)
     raise DataError(
-        f"{label} has no column {column!r} for the {role}, it has {listed(names)}; correct --{role}-col"
+        f"{label} has no column {column!r} for the {role}, it has {listed(names)}; correct {option}"
         f"{did_you_mean(str(column), names) or '.'}"
     )

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dgcf.data.history import Removed
 from dgcf.data.interactions import Interactions
 from dgcf.data.pairs import distinct
 from dgcf.errors import ConfigError, DataError
-
-
-@dataclass(frozen=True)
-class Removed:
-    """Counts of what a filter removed."""
-
-    filter: str
-    pairs: int
-    users: int
-    items: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def drop_repeats(rows: Interactions) -> tuple[Interactions, Removed]:

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dgcf.data.history import Removed
 from dgcf.data.paths import listed, shown
-from dgcf.data.readers import PART_OF_SPLIT, ReadOptions, Source, open_source
+from dgcf.data.readers import ReadOptions, open_source
+from dgcf.data.source import Source
 from dgcf.data.sql import connect, sentence
+from dgcf.data.staging import Staged, stage
+from dgcf.data.titles import ColumnTitles, titles_of_rows
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError
 
@@ -63,7 +67,8 @@ class Interactions:
     ``user_idx``, ``item_idx``: (n,) int32. ``timestamp``: (n,) float64, or None if times are not needed. ``part``: (n,)
     int8, the number of the source of a row or, with ``split_column``, the split in that column (0 train, 1 validation,
     2 test). ``merged``: number of repeats of each part that were merged while reading, because the source consists of
-    little else; the latest time is kept. ``notes``: remarks on the data for the user.
+    little else; the latest time is kept. ``notes``: remarks on the data for the user. ``removed``: what the filters
+    removed while reading. ``titles``: titles of items from a column of the rows.
     """
 
     users: Vocabulary
@@ -77,6 +82,8 @@ class Interactions:
     split_column: bool = False
     notes: tuple[str, ...] = ()
     merged: tuple[int, int, int] = (0, 0, 0)
+    removed: tuple[Removed, ...] = ()
+    titles: ColumnTitles | None = None
 
     def __len__(self) -> int:
         return len(self.user_idx)
@@ -128,10 +135,12 @@ def collect(
                 opened.append(open_source(con, source, options, folder))
             if time == "kept":
                 opened = [_with_positions_as_times(source, part) for part, source in enumerate(opened)]
-            timed = time in ("kept", "needed") or (time == "used" and all(source.timestamp for source in opened))
-            split_column = split_column and len(opened) == 1 and opened[0].split
-            rows_read = _stage(con, opened, ratings, timed, split_column)
-            return _number(con, opened, options, rows_read, timed, split_column)
+            timed = time in ("kept", "needed") or (time == "used" and all(s.has("timestamp") for s in opened))
+            _require_columns(opened, ratings, timed)
+            split_column = split_column and len(opened) == 1 and opened[0].has("split")
+            filters = [(str(ratings), ratings.condition())] if ratings else []
+            staged = stage(con, opened, options, filters, timed=timed, split_column=split_column)
+            return _number(con, staged, options, timed, split_column)
         except (duckdb.Error, RuntimeError) as problem:
             if "interrupted" in str(problem).lower():  # Ctrl-C during a query
                 raise KeyboardInterrupt from problem
@@ -149,107 +158,34 @@ def _label(source: Any) -> str:
 
 def _with_positions_as_times(source: Source, part: int) -> Source:
     """Return a source with times; for lists, the positions are the times."""
-    if source.timestamp:
+    if source.has("timestamp"):
         return source
     if not source.listed:
         raise DataError(
             f"{source.label} has no timestamp column, so that there is no order to keep; name it with --timestamp-col, "
             "or leave --keep-order and recency out."
         )
-    return replace(
-        source, select=f"SELECT *, place + {part * APART!r} AS timestamp FROM ({source.select})", timestamp=True
-    )
+    position = f"{source.columns['place']} + {part * APART!r}"
+    return replace(source, columns={**source.columns, "timestamp": position})
 
 
-# Conditions of invalid rows. ``fine`` is true if the rating is a finite number.
-_INVALID = {
-    "an empty user id": "user IS NULL OR trim(user) = ''",
-    "an empty item id": "item IS NULL OR trim(item) = ''",
-    "a rating that is not a finite number": "fine IS NOT TRUE",
-    "a timestamp that is neither a number nor a date": "isfinite(timestamp) IS NOT TRUE",
-    "a split that is none of train, validation and test": "part IS NULL",
-}
-
-
-def _stage(
-    con: DuckDBPyConnection, sources: Sequence[Source], ratings: RatingFilter, timed: bool, split_column: bool
-) -> int:
-    """Read the rows that pass the filter into the table ``staged``, refuse invalid rows, and return the rows read."""
+def _require_columns(sources: Sequence[Source], ratings: RatingFilter, timed: bool) -> None:
     for source in sources:
-        if ratings and not source.rating:
+        if ratings and not source.has("rating"):
             raise DataError(f"{source.label} has no rating column to filter by; name it with --rating-col.")
-        if timed and not source.timestamp:
+        if timed and not source.has("timestamp"):
             advice = "name it with --timestamp-col"
             if source.listed:
                 advice = "to use the order of its lists, add --keep-order"
             raise DataError(f"{source.label} has no timestamp column, which this split needs; {advice}.")
-    # A rating that cannot be compared passes the filter (its condition is NULL), and is then refused as invalid.
-    where = f"WHERE ({ratings.condition()}) IS NOT FALSE" if ratings else ""
-    time = ", timestamp" if timed else ""
-    selects = [
-        f"SELECT user, item, {_fine(source)} AS fine, "
-        f"({PART_OF_SPLIT if split_column else part})::TINYINT AS part{time} FROM ({source.select}) {where}"
-        for part, source in enumerate(sources)
-    ]
-    con.execute(f"CREATE TEMP TABLE staged AS {_merge_repeats(' UNION ALL '.join(selects), sources, timed)}")
-    for problem, test in _INVALID.items():
-        if timed or "timestamp" not in test:
-            count = con.execute(f"SELECT {_counted(sources)} FROM staged WHERE {test}").fetchall()[0][0]
-            if count:
-                raise DataError(_bad_rows(con, sources, problem, test, count))
-    if not ratings:
-        return int(con.execute(f"SELECT {_counted(sources)} FROM staged").fetchall()[0][0] or 0)
-    return sum(con.execute(f"SELECT count(*) FROM ({source.select})").fetchall()[0][0] for source in sources)
-
-
-def _merge_repeats(rows: str, sources: Sequence[Source], timed: bool) -> str:
-    """Return the query with repeats merged and counted, if a small file may hold billions of equal rows."""
-    if not any(source.packed for source in sources):
-        return rows
-    # Grouped by finiteness, so that the maximum does not hide an invalid time.
-    latest, finite = (", max(timestamp) AS timestamp", ", isfinite(timestamp)") if timed else ("", "")
-    return (
-        f"SELECT user, item, fine, part, count(*) AS times{latest} FROM ({rows}) "
-        f"GROUP BY user, item, fine, part{finite}"
-    )
-
-
-def _counted(sources: Sequence[Source]) -> str:
-    return "sum(times)" if any(source.packed for source in sources) else "count(*)"
-
-
-def _fine(source: Source) -> str:
-    return "isfinite(rating)" if source.rating else "true"
-
-
-def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], problem: str, test: str, count: int) -> str:
-    """Return the message for the first invalid row; the source is read again, in order."""
-    con.execute("SET threads = 1; SET preserve_insertion_order = true")
-    for source in sources:
-        if "timestamp" in test and not source.timestamp:
-            continue
-        part = PART_OF_SPLIT if source.split else "0"
-        numbered = (
-            f"SELECT *, {_fine(source)} AS fine, {part} AS part, row_number() OVER () AS row FROM ({source.select})"
-        )
-        row = con.execute(f"SELECT min(row) FROM ({numbered}) WHERE {test}").fetchall()[0][0]
-        if row is not None:
-            place = f"line {row + source.first_line - 1}" if source.first_line else f"row {row}"
-            others = f" ({count:,} such rows in all)" if count > 1 else ""
-            return f"{place} of {source.label} has {problem}{others}; correct or remove it and try again."
-    return f"{sources[0].label} has {problem}; correct or remove it and try again."
 
 
 def _number(
-    con: DuckDBPyConnection,
-    sources: Sequence[Source],
-    options: ReadOptions,
-    rows_read: int,
-    timed: bool,
-    split_column: bool,
+    con: DuckDBPyConnection, staged: Staged, options: ReadOptions, timed: bool, split_column: bool
 ) -> Interactions:
     """Number the ids and fetch the rows as indices."""
-    if not rows_read:
+    sources = staged.sources
+    if not staged.rows_read:
         lines = "a line 'user item item …'" if sources[0].whole_number_ids else "at least one user and item"
         raise DataError(f"{sources[0].label} has no rows, expected {lines}.")
     _refuse_repeated_header(con, sources)
@@ -268,16 +204,18 @@ def _number(
         np.asarray(columns["item"]),
         np.asarray(columns["part"]),
         np.asarray(columns["timestamp"]) if timed else None,
-        rows_read,
-        tuple(sources),
+        staged.rows_read,
+        sources,
         split_column,
         _notes(con),
-        _merged(con, sources),
+        _merged(con, staged),
+        staged.removed,
+        titles_of_rows(con, staged, told=options.title_col is not None),
     )
 
 
-def _merged(con: DuckDBPyConnection, sources: Sequence[Source]) -> tuple[int, int, int]:
-    merged = f"SELECT part, {_counted(sources)} - count(*) FROM staged GROUP BY part"
+def _merged(con: DuckDBPyConnection, staged: Staged) -> tuple[int, int, int]:
+    merged = f"SELECT part, {staged.counted} - count(*) FROM staged GROUP BY part"
     by_part = dict(con.execute(merged).fetchall())
     return int(by_part.get(0, 0)), int(by_part.get(1, 0)), int(by_part.get(2, 0))
 

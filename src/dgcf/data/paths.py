@@ -44,6 +44,11 @@ def shown(path: str | Path) -> str:
     return str(path).replace("\n", "\\n").replace("\r", "\\r")
 
 
+def shorten(text: str) -> str:
+    """Return a value of the data in quotes, shortened, as one line."""
+    return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
 def listed(names: Sequence[str]) -> str:
     """Return the first names of columns, shortened, as one line."""
     return ", ".join(shown(name[:40]) for name in names[:8])

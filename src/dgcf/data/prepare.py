@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.dataset import SPLITS, Dataset
-from dgcf.data.filters import Removed, drop_repeats, k_core
+from dgcf.data.filters import drop_repeats, k_core
+from dgcf.data.history import Removed
 from dgcf.data.interactions import Interactions, RatingFilter, TimeUse, collect
 from dgcf.data.pairs import Pairs, count_earlier
 from dgcf.data.readers import ReadOptions
@@ -23,6 +24,14 @@ _SPLIT_STEMS = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
+PLACEHOLDERS = frozenset(
+    ("null", "none", "nil", "nan", "na", "n/a", "undefined", "unknown", "missing", "anonymous", "guest", "0", "-1", "-")
+)
+"""Ids that often stand for a missing one, lower case …"""
+NAMED_SHARE, NAMED_TIMES = 0.01, 3
+"""… warned of if they have more than this share of the pairs, and so many times the mean."""
+LARGE_SHARE, MANY_TIMES = 0.1, 20
+"""A user with more than this share of the pairs, and so many times the mean user, is warned of whatever the id is."""
 SORTED_STEPS = 20
 """Number of ascending steps in lists from which on sorted lists are reported."""
 
@@ -92,7 +101,7 @@ def prepare_rows(
     _refuse_impossible(rows, how, split, ready_made)
     names = SPLITS if rows.split_column else parts
     rows, removed, repeats = _filter(rows, how, names)
-    notes = list(rows.notes)
+    notes = [*rows.notes, *placeholder_notes(rows)]
     if ready_made:
         part = np.array([SPLITS.index(name) for name in names], dtype=np.int8)[rows.part]
     else:
@@ -110,8 +119,11 @@ def prepare_rows(
         "rows": rows.rows_read,
         "filters": [step.to_dict() for step in removed],
         "notes": notes,
+        **({"titles": rows.titles.to_dict()} if rows.titles is not None and titles is None else {}),
         "split": {"method": "given"} if ready_made else split.to_dict(),
     }
+    if titles is None and rows.titles is not None:
+        titles = rows.titles.titles
     return assemble(rows, part, name, repeats, record, titles)
 
 
@@ -140,9 +152,10 @@ def _filter(
     rows: Interactions, how: Preparation, names: Sequence[str]
 ) -> tuple[Interactions, list[Removed], dict[str, int]]:
     """Return the remaining rows, what each filter removed, and the number of repeats in each part."""
-    removed = [Removed(str(how.ratings), rows.rows_read - len(rows) - sum(rows.merged), 0, 0)] if how.ratings else []
+    removed = list(rows.removed)
     if not len(rows):
-        raise DataError(f"the filter '{how.ratings}' leaves no interaction of {rows.rows_read:,}; change it.")
+        filters = " and ".join(f"'{step.filter}'" for step in removed if step.pairs)
+        raise DataError(f"the filter {filters} leaves no interaction of {rows.rows_read:,}; change it.")
     before = np.bincount(rows.part, minlength=len(names)) + rows.merged[: len(names)]
     rows, repeated = drop_repeats(rows)
     after = np.bincount(rows.part, minlength=len(names))
@@ -152,6 +165,35 @@ def _filter(
         removed.append(cored)
     repeats = {name: int(before[number] - after[number]) for number, name in enumerate(names)}
     return rows.compact(), removed, repeats
+
+
+def placeholder_notes(rows: Interactions) -> list[str]:
+    """Return warnings of ids that may stand for missing ones, such as ``guest``; the rows hold each pair once."""
+    notes = []
+    columns = rows.sources[0].read_as.get("columns", {}) if rows.sources else {}
+    for vocabulary, index in ((rows.users, rows.user_idx), (rows.items, rows.item_idx)):
+        degrees = np.bincount(index, minlength=len(vocabulary))
+        most = int(degrees.argmax())
+        mean = len(rows) / len(vocabulary)
+        least = max(NAMED_SHARE * len(rows), NAMED_TIMES * mean)
+        named = [at for at in np.flatnonzero(degrees > least).tolist() if _is_placeholder(vocabulary.texts[at])]
+        # One item may be in most baskets, but hardly one user has a tenth of all pairs among many others.
+        alone = vocabulary.what == "user" and degrees[most] > LARGE_SHARE * len(rows)
+        alone = alone and degrees[most] > MANY_TIMES * mean
+        for at in {*named, *([most] if alone else [])}:
+            column = str(columns.get(vocabulary.what, vocabulary.what))
+            name = column if column.isidentifier() else f'"{column}"'
+            text = vocabulary.texts[at].replace("'", "''")
+            notes.append(
+                f"{vocabulary.what} {vocabulary.texts[at]!r} has {degrees[at]:,} of {len(rows):,} pairs "
+                f"({degrees[at] / len(rows):.0%}) and may stand for missing ids; if so, leave it out with --where "
+                f"\"{name} <> '{text}'\"."
+            )
+    return notes
+
+
+def _is_placeholder(text: str) -> bool:
+    return text.strip(" ()<>#").lower() in PLACEHOLDERS
 
 
 def assemble(

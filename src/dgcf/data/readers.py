@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,54 +16,32 @@ from dgcf.data import sniff
 from dgcf.data.columns import ReadOptions as ReadOptions
 from dgcf.data.columns import choose_columns
 from dgcf.data.paths import listed, local_path, partitioned_below, shown
-from dgcf.data.sql import path_literal, quote_name, quote_text
+from dgcf.data.source import NUMBERS, Source, id_expression, with_time_format
+from dgcf.data.sql import path_literal, quote_text, text_as_number
+from dgcf.data.tables import is_parquet, read_frame, read_matrix, read_parquet
 from dgcf.data.text import LONGEST_LINE, Text, plain_text
-from dgcf.data.vocabulary import IdKind
+from dgcf.data.times import given_format, iso_or_number
+from dgcf.data.where import Field, Table, compile_condition
 from dgcf.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# The number of the split that a column ``split`` names; NULL for anything else.
-PART_OF_SPLIT = (
-    "CASE lower(split) WHEN 'train' THEN 0 WHEN 'validation' THEN 1 WHEN 'valid' THEN 1 WHEN 'val' THEN 1 "
-    "WHEN 'dev' THEN 1 WHEN 'test' THEN 2 END"
-)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A table to read: ``select`` has the columns user and item (text), and optionally rating, timestamp, place, split.
-
-    ``label`` names it in messages. ``first_line`` is the line of the first row in a text file. ``header_pair`` holds
-    the headers of user and item. ``whole_number_ids``: the format has integer ids only. ``listed``: it has no times,
-    but the items of each user in a list, with positions ``place`` from 0. ``packed``: the file is so much smaller than
-    its rows that it must repeat them. ``path`` is the file that DuckDB reads. ``read_as`` records the detected format.
-    """
-
-    label: str
-    select: str
-    rating: bool = False
-    timestamp: bool = False
-    listed: bool = False
-    user_kind: IdKind = "text"
-    item_kind: IdKind = "text"
-    split: bool = False
-    first_line: int | None = None
-    header_pair: tuple[str, str] | None = None
-    whole_number_ids: bool = False
-    packed: bool = False
-    path: str = ""
-    read_as: Mapping[str, Any] = field(default_factory=dict)
-
 
 def open_source(con: DuckDBPyConnection, source: Any, options: ReadOptions, folder: Path) -> Source:
     """Return the source of a path, a glob, a frame or a matrix; ``folder`` is for temporary files."""
     if isinstance(source, (str, Path)):
-        return _open_path(con, str(source), options, folder)
-    if hasattr(source, "tocoo"):
-        return read_matrix(con, source)
-    return read_frame(con, source, options)
+        opened = _open_path(con, str(source), options, folder)
+    elif hasattr(source, "tocoo"):
+        opened = read_matrix(con, source)
+    else:
+        opened = read_frame(con, source, options)
+    if options.timestamp_format is not None:
+        opened = with_time_format(opened, given_format(con, options.timestamp_format))
+    if options.where is not None:
+        table = Table(opened.label, opened.table, opened.fields, opened.first_line)
+        opened = replace(opened, condition=compile_condition(con, options.where, table))
+    return opened
 
 
 def _open_path(con: DuckDBPyConnection, name: str, options: ReadOptions, folder: Path) -> Source:
@@ -88,7 +66,7 @@ def _open_path(con: DuckDBPyConnection, name: str, options: ReadOptions, folder:
         raise DataError(
             f"{shown(path)} is not a regular file, expected a text or Parquet file or a folder of Parquet files."
         )
-    if options.format == "parquet" or _is_parquet(path):
+    if options.format == "parquet" or is_parquet(path):
         return read_parquet(con, [path], shown(path.name), options)
     text = plain_text(path, options.encoding, folder)
     sample = sniff.read_sample(text)
@@ -101,7 +79,7 @@ def _matching(pattern: Path, options: ReadOptions) -> list[Path]:
     files = [path for path in map(Path, names) if path.is_file()]
     if not files:
         raise DataError(f"no file matches {shown(pattern)}; check the pattern.")
-    if options.format != "parquet" and not all(map(_is_parquet, files)):
+    if options.format != "parquet" and not all(map(is_parquet, files)):
         raise DataError(
             f"{shown(pattern)} matches files that are not Parquet; join text files into one, or name one of them."
         )
@@ -117,16 +95,6 @@ def _inside(folder: Path) -> list[Path]:
             "name a file in it."
         )
     return files
-
-
-def _is_parquet(path: Path) -> bool:
-    if path.suffix.lower() in (".parquet", ".pq"):
-        return True
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PAR1"
-    except OSError:
-        return False
 
 
 # Text -------------------------------------------------------------------------------------------------------------
@@ -152,8 +120,7 @@ def read_csv(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
 def _decide_header(rows: list[list[str]], options: ReadOptions, label: str) -> bool:
     if options.header is not None:
         return options.header
-    columns = (options.user_col, options.item_col, options.rating_col, options.timestamp_col)
-    if any(isinstance(column, str) and column in rows[0] for column in columns):
+    if any(isinstance(column, str) and column in rows[0] for column in options.columns.values()):
         return True
     header = sniff.has_header(rows)
     if header is None:
@@ -197,21 +164,26 @@ def _delimited(
     format: str,
     quoted: bool = True,
 ) -> Source:
-    types = ["DOUBLE" if place == roles.get("rating") else "VARCHAR" for place in range(len(names))]
     quote = '"' if quoted and len(delimiter) == 1 else ""
-    table = scan_text(text, sample, delimiter, types, header=header, quote=quote)
-    parts = [f"{_id(f'c{roles[role]}', options)} AS {role}" for role in ("user", "item")]
-    parts += [f"c{roles[role]} AS {role}" for role in ("rating", "split") if role in roles]
+    table = scan_text(text, sample, delimiter, ["VARCHAR"] * len(names), header=header, quote=quote)
+    raw = {role: f"c{place}" for role, place in roles.items()}
+    columns = {
+        role: column if role in ("title", "split") else id_expression(column, options) for role, column in raw.items()
+    }
+    columns |= {role: text_as_number(raw[role]) for role in ("rating", "weight") if role in roles}
     if "timestamp" in roles:
-        parts.append(f"{_text_time('c' + str(roles['timestamp']))} AS timestamp")
+        columns["timestamp"] = iso_or_number(raw["timestamp"])
     return Source(
         label=text.name,
+        table=table,
+        columns=columns,
+        raw={role: raw[role] for role in NUMBERS if role in roles},
+        fields=tuple(
+            Field(name.partition(":")[0] if format == "inter" else name.strip(), f"c{place}", "text", untyped=True)
+            for place, name in enumerate(names)
+        ),
         packed=text.packed,
         path=str(text.path),
-        select=f"SELECT {', '.join(parts)} FROM {table}",
-        rating="rating" in roles,
-        timestamp="timestamp" in roles,
-        split="split" in roles,
         first_line=sample.skipped + (2 if header else 1),
         header_pair=(names[roles["user"]], names[roles["item"]]) if header else None,
         read_as={
@@ -223,25 +195,19 @@ def _delimited(
     )
 
 
-def _id(column: str, options: ReadOptions) -> str:
-    return f"trim({column}, chr(9) || ' ')" if options.trim_ids else column
-
-
-def _text_time(column: str) -> str:
-    return f"coalesce(try_cast({column} AS DOUBLE), epoch(try_cast({column} AS TIMESTAMPTZ)))"
-
-
 def read_adjacency(text: Text, sample: sniff.Sample, options: ReadOptions) -> Source:
     """Read lines ``user item item …`` of integers: the format of NGCF, LightGCN and the paper's authors."""
     table = scan_text(text, sample, "\x1f", ["VARCHAR"], header=False, quote="")
     fields = "list_filter(string_split(replace(c0, chr(9), ' '), ' '), lambda field: field <> '')"
     lists = f"SELECT {fields} AS fields FROM {table} WHERE trim(c0) <> ''"
+    rows = "SELECT fields[1] AS u, unnest(fields[2:]) AS i, unnest(range(len(fields) - 1)) AS p"
     return Source(
         label=text.name,
+        table=f"({rows} FROM ({lists}))",
+        columns={"user": "u", "item": "i", "place": "p"},
+        fields=(Field("user", "u", "text", untyped=True), Field("item", "i", "text", untyped=True)),
         packed=text.packed,
         path=str(text.path),
-        select="SELECT fields[1] AS user, unnest(fields[2:]) AS item, unnest(range(len(fields) - 1)) AS place "
-        f"FROM ({lists})",
         listed=True,
         whole_number_ids=True,
         read_as={"format": "adjacency"},
@@ -274,112 +240,3 @@ TEXT_READERS: dict[str, Callable[[Text, sniff.Sample, ReadOptions], Source]] = {
     "ratings.dat": read_ratings_dat,
 }
 FORMATS = (*TEXT_READERS, "parquet")
-
-
-# Typed tables -----------------------------------------------------------------------------------------------------
-
-
-def read_parquet(
-    con: DuckDBPyConnection, files: list[Path], label: str, options: ReadOptions, partitioned: bool = False
-) -> Source:
-    """Read Parquet files of the same columns; ``partitioned``: folders ``key=value`` are columns too."""
-    table = (
-        f"read_parquet([{', '.join(map(path_literal, files))}], hive_partitioning={partitioned}, union_by_name=false)"
-    )
-    schema = con.execute(f"SELECT name, num_children FROM parquet_schema({path_literal(files[0])})").fetchall()
-    rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-    packed = rows > sum(path.stat().st_size for path in files)
-    source = _typed_table(con, table, label, options, _top_level(schema))
-    return replace(source, packed=packed, path=str(files[0]) if len(files) == 1 else "")
-
-
-def _top_level(schema: list[tuple[str, int | None]]) -> list[str]:
-    """Return the column names of a Parquet schema in depth-first order; DuckDB renames repeated names."""
-
-    def skip(place: int) -> int:
-        after = place + 1
-        for _ in range(schema[place][1] or 0):
-            after = skip(after)
-        return after
-
-    names, place = [], 1  # the first entry is the root
-    while place < len(schema):
-        names.append(schema[place][0])
-        place = skip(place)
-    return names
-
-
-def read_frame(con: DuckDBPyConnection, frame: Any, options: ReadOptions) -> Source:
-    """Read a pandas, polars or Arrow table."""
-    import duckdb
-
-    name = f"frame_{id(frame)}"
-    try:
-        con.register(name, frame)
-    except duckdb.Error as problem:
-        raise DataError(
-            f"cannot read a {type(frame).__name__}, expected a path, a pandas, polars or Arrow table or a SciPy matrix."
-        ) from problem
-    return _typed_table(con, name, f"the {type(frame).__name__}", options, _own_names(frame))
-
-
-def _own_names(frame: Any) -> list[str]:
-    """Return the column names of a frame, which may repeat."""
-    library = type(frame).__module__.partition(".")[0]
-    names = frame.columns if library == "pandas" else frame.schema.names if library == "pyarrow" else ()
-    return [str(name) for name in names]
-
-
-def read_matrix(con: DuckDBPyConnection, matrix: Any) -> Source:
-    """Read a SciPy sparse matrix: rows are users, columns items, values ratings; the ids are the indices."""
-    import numpy as np
-
-    name = f"matrix_{id(matrix)}"
-    coo = matrix.tocoo()
-    values = np.asarray(coo.data, dtype=np.float64)
-    con.execute(f"CREATE TEMP TABLE {name} (user BIGINT, item BIGINT, rating DOUBLE)")
-    arrays = {"user": coo.row.astype(np.int64), "item": coo.col.astype(np.int64), "rating": values}
-    con.execute(f"INSERT INTO {name} SELECT unnest($user), unnest($item), unnest($rating)", arrays)
-    return _typed_table(con, name, "the matrix", ReadOptions(), [])
-
-
-def _typed_table(con: DuckDBPyConnection, table: str, label: str, options: ReadOptions, own_names: list[str]) -> Source:
-    """Read a table with typed columns; ``own_names`` are the names of the first columns before DuckDB renamed them."""
-    described = con.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
-    names, types = [row[0] for row in described], [str(row[1]) for row in described]
-    roles = choose_columns([*own_names, *names[len(own_names) :]], options, label, by_position=False)
-    kinds = {role: _id_kind(names[roles[role]], types[roles[role]], label) for role in ("user", "item")}
-    ids = {role: f"CAST({quote_name(names[roles[role]])} AS VARCHAR)" for role in ("user", "item")}
-    parts = [f"{_id(column, options)} AS {role}" for role, column in ids.items()]
-    if "split" in roles:
-        parts.append(f"CAST({quote_name(names[roles['split']])} AS VARCHAR) AS split")
-    if "rating" in roles:
-        parts.append(f"try_cast({quote_name(names[roles['rating']])} AS DOUBLE) AS rating")
-    if "timestamp" in roles:
-        column, kind = quote_name(names[roles["timestamp"]]), types[roles["timestamp"]]
-        if kind.startswith(("TIMESTAMP", "DATE")):
-            column = f"epoch(CAST({column} AS TIMESTAMPTZ))"
-        elif kind == "VARCHAR":
-            column = _text_time(column)
-        parts.append(f"CAST({column} AS DOUBLE) AS timestamp")
-    return Source(
-        label=label,
-        select=f"SELECT {', '.join(parts)} FROM {table}",
-        rating="rating" in roles,
-        timestamp="timestamp" in roles,
-        user_kind=kinds["user"],
-        item_kind=kinds["item"],
-        split="split" in roles,
-        read_as={"format": "table", "columns": {role: names[place] for role, place in roles.items()}},
-    )
-
-
-def _id_kind(column: str, type_name: str, label: str) -> IdKind:
-    if type_name == "VARCHAR" or type_name.startswith(("ENUM", "UUID")):
-        return "text"
-    if type_name.endswith("INT") or type_name == "INTEGER" or type_name == "UINTEGER":
-        return "integer"
-    raise DataError(
-        f"column {column!r} of {label} holds {type_name.lower()} values, expected ids as text or whole numbers; "
-        "cast it first (a missing value often turns whole numbers into floats)."
-    )

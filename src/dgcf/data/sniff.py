@@ -15,18 +15,41 @@ SAMPLE_BYTES = 1 << 16
 _WHOLE = re.compile(r"-?[0-9]+")
 DELIMITERS = ("\t", "::", ",", ";", "|", " ")
 
-# Common names of these columns, lower case and without separators.
+# Common names of columns, lower case and without separators. Of names in several groups, the first group counts.
 ROLE_NAMES = {
-    "user": "user userid uid customer customerid client clientid visitor visitorid reviewerid account accountid member "
-    "memberid session sessionid buyer buyerid",
-    "item": "item itemid iid movie movieid film filmid product productid asin sku article articleid book bookid isbn "
-    "track trackid song songid artist artistid business businessid location locationid venue "
-    "venueid parentasin",
-    "rating": "rating ratings score stars overall value ratingvalue",
-    "split": "split",
-    "timestamp": "timestamp time date datetime ts unixreviewtime reviewtime eventtime createdat",
+    "user": (
+        "user userid uid customer customerid customerno customernumber customerkey cust custid client clientid visitor "
+        "visitorid reviewer reviewerid shopper shopperid buyer buyerid member memberid listener listenerid reader "
+        "readerid",
+        "account accountid household householdid householdkey username login",
+        "session sessionid",
+    ),
+    "item": (
+        "parentasin",
+        "item itemid itemno itemcode iid movie movieid film filmid product productid productno productcode asin sku "
+        "stockcode article articleid articleno book bookid isbn track trackid song songid artist artistid business "
+        "businessid location locationid venue venueid game gameid app appid recipe recipeid course courseid contentid",
+    ),
+    "rating": ("rating ratings score stars overall value ratingvalue bookrating starrating reviewscore",),
+    "split": ("split",),
+    "timestamp": (
+        "timestamp time date datetime ts unixreviewtime eventtime eventdate eventtimestamp createdat invoicedate "
+        "orderdate ordertime orderdatetime purchasedate transactiondate transactiondt tdat",
+        "reviewtime reviewdate",
+    ),
+    "title": (
+        "title itemtitle itemname producttitle productname movietitle moviename booktitle tracktitle trackname "
+        "songtitle songname gametitle",
+        "name",
+        "description itemdescription productdescription",
+    ),
 }
-ROLES = {name: role for role, names in ROLE_NAMES.items() for name in names.split()}
+ROLES = {
+    name: (role, rank)
+    for role, groups in ROLE_NAMES.items()
+    for rank, names in enumerate(groups)
+    for name in names.split()
+}
 
 
 @dataclass(frozen=True)
@@ -127,8 +150,18 @@ def split_lines(lines: list[str], delimiter: str) -> list[list[str]]:
 
 
 def role_of(column: str) -> str | None:
-    """Return the role of a column with a common name: ``user``, ``item``, ``rating``, ``timestamp`` or ``split``."""
-    return ROLES.get("".join(letter for letter in column.lower() if letter.isalnum()))
+    """Return the role of a column with a common name: ``user``, ``item``, ``rating``, ``timestamp``, …"""
+    return _ranked_role(column)[0]
+
+
+def columns_of(role: str, names: list[str]) -> list[int]:
+    """Return the positions of the columns that have the most usual names for a role; several if that is unclear."""
+    ranks = {place: rank for place, name in enumerate(names) for at, rank in [_ranked_role(name)] if at == role}
+    return [place for place, rank in ranks.items() if rank == min(ranks.values())]
+
+
+def _ranked_role(column: str) -> tuple[str | None, int]:
+    return ROLES.get("".join(letter for letter in column.lower() if letter.isalnum()), (None, 0))
 
 
 def has_header(rows: list[list[str]]) -> bool | None:
@@ -138,14 +171,15 @@ def has_header(rows: list[list[str]]) -> bool | None:
         return True
     columns = list(zip(*(row for row in rest if len(row) == len(first)), strict=True))
     above_numbers = any(
-        not _is_number(name) and all(_is_number(field) for field in column)
+        not is_number(name) and all(is_number(field) for field in column)
         for name, column in zip(first, columns, strict=False)
     )
-    is_data = any(_is_number(field) for field in first)
+    is_data = any(is_number(field) for field in first)
     return above_numbers if above_numbers != is_data else None
 
 
-def _is_number(field: str) -> bool:
+def is_number(field: str) -> bool:
+    """Return whether a text is a number as Python reads it."""
     try:
         float(field)
     except ValueError:

@@ -59,6 +59,24 @@ def connect() -> Iterator[tuple[DuckDBPyConnection, Path]]:
         yield con, Path(folder)
 
 
+def text_as_number(column: str) -> str:
+    """Return the SQL of a column of text as numbers, NULL for other texts.
+
+    Without ``trim`` DuckDB casts while it reads a CSV file, and then stops at other texts.
+    """
+    return f"try_cast(trim({column}) AS DOUBLE)"
+
+
+def read_in_order(con: DuckDBPyConnection) -> None:
+    """Make the row numbers of later queries follow the source; slower, to be used before an error."""
+    con.execute("SET threads = 1; SET preserve_insertion_order = true")
+
+
+def place(row: int, first_line: int | None) -> str:
+    """Return where a row (from 1) is: its line, if the first row of the source is at a known one."""
+    return f"line {row + first_line - 1}" if first_line else f"row {row}"
+
+
 def sentence(message: str, label: str) -> str:
     """Turn a message of DuckDB into one sentence: what is wrong, what was expected, what to do."""
     line = re.search(r"Error on Line: (\d+)", message)
@@ -68,11 +86,6 @@ def sentence(message: str, label: str) -> str:
         return (
             f"{where} has {columns[2]} columns, expected {columns[1]} as in the first line; correct the line, or name "
             "the separator with --delimiter."
-        )
-    value = re.search(r'Could not convert string "(.*)" to', message)
-    if value:
-        return (
-            f"{where} has the rating {value[1][:40]!r}, which is not a number; correct it or name another --rating-col."
         )
     meanings = {
         "Invalid unicode": "is not UTF-8 text; save it as UTF-8 or name its encoding with --encoding latin-1",

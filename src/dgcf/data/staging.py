@@ -1,0 +1,214 @@
+"""Staging: DuckDB reads the rows of sources into a table, filters and counts them, and refuses invalid rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dgcf.data import times
+from dgcf.data.history import Removed
+from dgcf.data.paths import shorten
+from dgcf.data.readers import ReadOptions
+from dgcf.data.sniff import is_number
+from dgcf.data.source import PART_OF_SPLIT, Source, with_time_format
+from dgcf.data.sql import place, read_in_order
+from dgcf.errors import DataError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_BLANK = "({0} IS NULL OR trim({0}) = '')"
+MISSING = f"({_BLANK.format('user')} OR {_BLANK.format('item')})"
+SKIPPED = "rows without a user or item id"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The rows in the table ``staged``: the sources as they were read, the SQL condition of the rows that all filters
+    keep, the number of rows before any filter, what each filter removed, and whether the table counts repeats in a
+    column ``times``."""
+
+    sources: tuple[Source, ...]
+    passed: str
+    rows_read: int
+    removed: tuple[Removed, ...]
+    packed: bool
+
+    @property
+    def counted(self) -> str:
+        """The SQL of the number of rows that a group of staged ones stands for."""
+        return "sum(times)" if self.packed else "count(*)"
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A condition of invalid rows; ``role`` is the column to show, ``what`` and ``advice`` the words for it."""
+
+    role: str
+    test: str
+    what: str
+    advice: str = "correct or remove it and try again"
+
+    def problem(self, text: str) -> str:
+        """Return what is wrong with a text."""
+        if self.role == "rating" and text.strip() and not is_number(text):
+            return f"the rating {shorten(text)}, which is not a number"
+        return f"{self.what}, {shorten(text)}" if text.strip() else self.what
+
+
+_SKIP = "correct it, or leave such rows out with --missing skip"
+_RATING = "correct it, or name another --rating-col (none ignores ratings)"
+_CHECKS = (
+    _Check("user", _BLANK.format("user"), "an empty user id", _SKIP),
+    _Check("item", _BLANK.format("item"), "an empty item id", _SKIP),
+    _Check("rating", "fine IS NOT TRUE", "a rating that is not a finite number", _RATING),
+    _Check(
+        "timestamp",
+        f"isfinite(timestamp) IS NOT TRUE OR timestamp < {times.YEAR_1000}",
+        "a timestamp that is neither a number nor a date",
+        "correct or remove it, or name the form of all times with --timestamp-format",
+    ),
+    _Check("split", "part IS NULL", "a split that is none of train, validation and test"),
+)
+
+
+def stage(
+    con: DuckDBPyConnection,
+    sources: Sequence[Source],
+    options: ReadOptions,
+    filters: Sequence[tuple[str, str]],
+    *,
+    timed: bool,
+    split_column: bool,
+) -> Staged:
+    """Read the rows that pass the filters into the table ``staged``.
+
+    ``filters`` are names and SQL conditions on the columns of a source, applied after those of the options. A row
+    whose condition is NULL passes: it is refused as invalid.
+    """
+    steps = [(f"where {options.where}", "kept")] if options.where is not None else []
+    steps += [(SKIPPED, f"NOT {MISSING}")] if options.missing == "skip" else []
+    steps += [(name, f"({condition}) IS NOT FALSE") for name, condition in filters]
+    passed = " AND ".join(condition for _, condition in steps) or "true"
+    opened = _read(con, sources, passed, timed, split_column)
+    staged = Staged(tuple(opened), passed, 0, (), any(source.packed for source in opened))
+    for check, count in _invalid(con, staged, timed):
+        raise DataError(_bad_rows(con, opened, check, count, passed))
+    if not steps:
+        return replace(staged, rows_read=int(con.execute(f"SELECT {staged.counted} FROM staged").fetchall()[0][0] or 0))
+    rows_read, removed = _count_steps(con, opened, steps)
+    return replace(staged, rows_read=rows_read, removed=removed)
+
+
+def _read(
+    con: DuckDBPyConnection, sources: Sequence[Source], passed: str, timed: bool, split_column: bool
+) -> list[Source]:
+    """Fill the table ``staged``; times that are neither numbers nor ISO 8601 are recognised, and read again."""
+    opened = list(sources)
+    _fill(con, opened, passed, timed, split_column)
+    if not timed:
+        return opened
+    check = next(check for check in _CHECKS if check.role == "timestamp")
+    unread = {part for (part,) in con.execute(f"SELECT DISTINCT part FROM staged WHERE {check.test}").fetchall()}
+    recognised = False
+    for part, source in enumerate(opened):
+        if (
+            (part in unread or (split_column and unread))
+            and "timestamp" in source.raw
+            and "times" not in source.read_as
+        ):
+            condition = f"({source.condition}) IS TRUE"
+            try:
+                form = times.recognise(con, source.table, source.raw["timestamp"], condition)
+            except DataError as problem:
+                raise DataError(f"{source.label}: {problem}") from None
+            if form is not None:
+                opened[part], recognised = with_time_format(source, form), True
+    if recognised:
+        con.execute("DROP TABLE staged")
+        _fill(con, opened, passed, timed, split_column)
+    return opened
+
+
+def _fill(con: DuckDBPyConnection, sources: Sequence[Source], passed: str, timed: bool, split_column: bool) -> None:
+    time = ", timestamp" if timed else ""
+    selects = [
+        f"SELECT user, item, {_fine(source)} AS fine, "
+        f"({PART_OF_SPLIT if split_column else part})::TINYINT AS part{time} FROM ({source.rows()}) WHERE {passed}"
+        for part, source in enumerate(sources)
+    ]
+    con.execute(f"CREATE TEMP TABLE staged AS {_merge_repeats(' UNION ALL '.join(selects), sources, timed)}")
+
+
+def _merge_repeats(rows: str, sources: Sequence[Source], timed: bool) -> str:
+    """Return the query with repeats merged and counted, if a small file may hold billions of equal rows."""
+    if not any(source.packed for source in sources):
+        return rows
+    # Grouped by finiteness, so that the maximum does not hide an invalid time.
+    latest, finite = (", max(timestamp) AS timestamp", ", isfinite(timestamp)") if timed else ("", "")
+    return (
+        f"SELECT user, item, fine, part, count(*) AS times{latest} FROM ({rows}) "
+        f"GROUP BY user, item, fine, part{finite}"
+    )
+
+
+def _fine(source: Source) -> str:
+    return "isfinite(rating)" if source.has("rating") else "true"
+
+
+def _count_steps(
+    con: DuckDBPyConnection, sources: Sequence[Source], steps: Sequence[tuple[str, str]]
+) -> tuple[int, tuple[Removed, ...]]:
+    """Return the number of rows, and what each step removed of rows, users and items, in one pass over the sources."""
+    conditions = [" AND ".join(["true", *(condition for _, condition in steps[:n])]) for n in range(len(steps) + 1)]
+    rating = {True: "rating", False: "NULL::DOUBLE AS rating"}
+    rows = " UNION ALL ".join(
+        f"SELECT user, item, {rating[source.has('rating')]}, kept FROM ({source.rows()})" for source in sources
+    )
+    user, item = (f"CASE WHEN NOT {_BLANK.format(what)} THEN {what} END" for what in ("user", "item"))
+    counts = con.execute(
+        "SELECT "
+        + ", ".join(
+            f"count(*) FILTER ({passed}), count(DISTINCT {user}) FILTER ({passed}), "
+            f"count(DISTINCT {item}) FILTER ({passed})"
+            for passed in conditions
+        )
+        + f" FROM ({rows})"
+    ).fetchall()[0]
+    left = [counts[3 * n : 3 * n + 3] for n in range(len(steps) + 1)]
+    removed = (
+        Removed(name, *(int(one - other) for one, other in zip(before, after, strict=True)))
+        for (name, _), before, after in zip(steps, left, left[1:], strict=False)
+    )
+    return int(left[0][0]), tuple(removed)
+
+
+def _invalid(con: DuckDBPyConnection, staged: Staged, timed: bool) -> Iterator[tuple[_Check, int]]:
+    """Yield each check that rows do not pass, and their number."""
+    for check in _CHECKS:
+        if timed or check.role != "timestamp":
+            count = con.execute(f"SELECT {staged.counted} FROM staged WHERE {check.test}").fetchall()[0][0]
+            if count:
+                yield check, int(count)
+
+
+def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], check: _Check, count: int, passed: str) -> str:
+    """Return the message for the first invalid row; the source is read again, in order."""
+    read_in_order(con)
+    for source in sources:
+        if check.role == "timestamp" and not source.has("timestamp"):
+            continue
+        found = source.raw.get(check.role) or source.columns.get(check.role, "NULL")
+        rows = source.rows(row="row_number() OVER ()", found=f"CAST({found} AS VARCHAR)")
+        part = PART_OF_SPLIT if source.has("split") else "0"
+        row, text = con.execute(
+            "SELECT min(row), min_by(found, row) "
+            f"FROM (SELECT *, {_fine(source)} AS fine, {part} AS part FROM ({rows})) "
+            f"WHERE {passed} AND ({check.test})"
+        ).fetchall()[0]
+        if row is not None:
+            where = f"{place(row, source.first_line)} of {source.label}"
+            others = f" ({count:,} such rows in all)" if count > 1 else ""
+            return f"{where} has {check.problem(text or '')}{others}; {check.advice}."
+    return f"{sources[0].label} has {check.what}; {check.advice}."
