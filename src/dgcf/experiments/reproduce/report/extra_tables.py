@@ -17,7 +17,17 @@ from dgcf.experiments.reproduce.cells.base import grouped
 from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.report.tables import PROTOCOL_NOTE
-from dgcf.experiments.reproduce.report.view import MISSING, Section, View, difference, in_words, number, out_of, shown
+from dgcf.experiments.reproduce.report.view import (
+    MISSING,
+    Section,
+    View,
+    difference,
+    in_words,
+    mean_std,
+    number,
+    out_of,
+    shown,
+)
 from dgcf.experiments.reproduce.select import Decision, decisions
 
 ROW_NAMES = ("data", "model", "settings", "varied")
@@ -86,11 +96,13 @@ def composed(view: View) -> Section:
         tested = _over_seeds(view, data, [name for name in names if name != ours], ours)
         for name in names:
             model, settings, varied = name
-            which = {"data": data, "model": model, "settings": settings, **dict(varied)}
             own = in_words({key: value for key, value in varied if key != "blend"})
             text = ", ".join(filter(None, (model, "" if settings == "plain" else settings, own)))
+            values = [_by_seed(view, metric, data, name) for metric in METRICS]
+            seeds = out_of(len(values[0]), len(_cells(view, data, name)))
+            means = (shown(mean_std(list(by_seed.values()))) for by_seed in values)
             p = (number(tested.get((name, metric)), ".2g") for metric in METRICS)
-            rows.append((text, _added(varied), view.seeds(**which), *view.accuracy(**which), *p))
+            rows.append((text, _added(varied), seeds, *means, *p))
         header = ("model", "item weights", "seeds", *METRICS, *(f"p, {metric}" for metric in METRICS))
         tables.append((source.title, Table.of(header, rows, 2)))
     notes = [
@@ -126,10 +138,15 @@ def _over_seeds(view: View, data: str, names: list[Name], ours: Name | None) -> 
     return dict(zip(tests, holm(list(tests.values())).tolist(), strict=True))
 
 
-def _by_seed(view: View, metric: str, data: str, name: Name) -> Mapping[int, float]:
+def _cells(view: View, data: str, name: Name) -> list[Line | None]:
+    """Return the lines of the cells that vary just what the row varies, None for those that are missing."""
     model, settings, varied = name
     cells = view.cells(data=data, model=model, settings=settings)
-    lines = [line for cell, line in cells if line is not None and tuple(cell.varied.items()) == varied]
+    return [line for cell, line in cells if tuple(cell.varied.items()) == varied]
+
+
+def _by_seed(view: View, metric: str, data: str, name: Name) -> Mapping[int, float]:
+    lines = [line for line in _cells(view, data, name) if line is not None]
     return {line["seed"]: line["test"]["train"][metric] for line in lines}
 
 
