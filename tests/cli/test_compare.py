@@ -78,7 +78,7 @@ def test_json_has_all_models_and_comparisons(folder: Path, result: dict[str, Any
         assert (row["test"]["recall@20"]["std"] == 0) == (row["model"] == "popularity")
         assert row["seconds"] > 0
         assert row["peak_mb"] > 10
-        assert row["preset"] == "paper"
+        assert row["preset"] == "default"
     assert result["models"][0]["settings"]["dim"] == 8
     means = {row["model"]: row["test"] for row in result["models"]}
     pairs = [(comparison["model"], comparison["metric"]) for comparison in result["comparisons"]]
@@ -129,8 +129,31 @@ def test_table_shows_all_models(folder: Path) -> None:
     for word in (*MODELS, "recall@20", "ndcg@20", "any seed", "2 seeds", " MB", "±", "mask train"):
         assert word in done.stdout
     assert "differs from popularity" in done.stdout
-    assert "dim 8, batch_size 256, epochs 4, evaluate_every 2; seeds 3, 4" in done.stdout
+    assert "preset default; dim 8, epochs 4; seeds 3, 4" in done.stdout
     assert max(map(len, done.stdout.split("below a mean")[0].splitlines())) <= 80
+
+
+def shown(spread: dict[str, float]) -> str:
+    """Return a mean with its deviation; a model without seeds has none."""
+    return f"{spread['mean']:.4f}" + (f" ± {spread['std']:.4f}" if spread["std"] else "")
+
+
+def test_best_value_is_marked_in_plain_text(folder: Path, result: dict[str, Any]) -> None:
+    """A pipe or a file shows no bold, so the best mean stands between double asterisks."""
+    done = invoke(folder / "data", *WORDS, "--out", folder / "out")
+    for metric in ("recall@20", "ndcg@20"):
+        spreads = [model["test"][metric] for model in result["models"]]
+        best = max(spread["mean"] for spread in spreads)
+        for spread in spreads:
+            assert (f"**{shown(spread)}" in done.stdout) == (spread["mean"] == best)
+
+
+def test_deviation_of_a_model_without_seeds_is_not_shown(folder: Path) -> None:
+    done = invoke(folder / "data", *WORDS, "--out", folder / "out")
+    for text in (done.stdout, *((folder / f"t.{kind}").read_text() for kind in ("md", "tex", "html"))):
+        assert "popularity" in text
+        assert "± 0.0000" not in text
+        assert r"$\pm$ 0.0000" not in text
 
 
 class References(HTMLParser):
@@ -162,7 +185,7 @@ def test_html_page_is_self_contained(folder: Path, result: dict[str, Any]) -> No
     cells = ["".join(cell.itertext()) for cell in root.iter("td")]
     for row in result["models"]:
         spread = row["test"]["recall@20"]
-        assert any(cell.startswith(f"{spread['mean']:.4f} ± {spread['std']:.4f}") for cell in cells)
+        assert any(cell.startswith(shown(spread)) for cell in cells)
 
 
 def test_markdown_and_latex_tables(folder: Path, result: dict[str, Any]) -> None:
@@ -176,9 +199,10 @@ def test_markdown_and_latex_tables(folder: Path, result: dict[str, Any]) -> None
     assert {line.replace(r"\&", "").count("&") for line in rows} == {5, 8}
     assert r"\&" in latex.partition(r"\caption")[2]  # the dataset's name
     for row in result["models"]:
-        mean = f"{row['test']['ndcg@20']['mean']:.4f}"
-        best = mean == f"{max(model['test']['ndcg@20']['mean'] for model in result['models']):.4f}"
-        assert (f"**{mean} ±" in markdown) == (rf"\textbf{{{mean} $\pm$" in latex) == best
+        spread = row["test"]["ndcg@20"]
+        text, best = shown(spread), max(model["test"]["ndcg@20"]["mean"] for model in result["models"])
+        in_latex = rf"\textbf{{{text.replace('±', chr(36) + chr(92) + 'pm' + chr(36))}}}" in latex
+        assert (f"**{text}**" in markdown) == in_latex == (spread["mean"] == best)
     for text in (markdown, latex):
         assert "mask train" in text
         assert "Holm's correction over 4 comparisons" in text

@@ -29,5 +29,20 @@ def test_explanation_is_shown_in_words(dgcf: Any, film_run: Path) -> None:
     assert "unexplained:" in done.stdout
 
 
+def test_top_0_shows_all_parts(dgcf: Any, dgcf_json: Any, film_run: Path) -> None:
+    words = ("explain", film_run, "--user", "u00007", "--item", "i00009")
+    parts = dgcf_json(*words)["parts"]
+    rows = [line.split("│") for line in dgcf(*words, "--top", "0", timeout=60).stdout.splitlines() if "│" in line]
+    rows = [row for row in rows if row[1].strip()]  # long titles take two lines
+    assert len(rows) == len(parts) > 20
+    assert [row[2].strip() for row in rows if row[1].strip() == "item"] == [
+        str(part["id"]) for part in parts if part["kind"] == "item"
+    ]
+    short = dgcf(*words).stdout
+    assert "others" in short
+    assert short.count("│") < dgcf(*words, "--top", "0").stdout.count("│")
+    assert dgcf_json(*words, "--top", "0")["parts"] == parts
+
+
 def test_missing_user_is_refused(refused: Any, film_run: Path) -> None:
     assert "no user was given" in refused("explain", film_run, "--item", "i00001")

@@ -96,6 +96,8 @@ def test_explanation_text_and_table(fitted: Recommender) -> None:
     mine = fitted.snapshot.train[fitted.snapshot.users.index_of("u00003")]
     assert {part.id for part in liked} == {fitted.snapshot.items.texts[item] for item in mine}
     assert f"because you liked {liked[0].title}" in result.text()
+    named = sum(part.value for part in liked[:3]) / result.score
+    assert f"{named:.0%}" in result.text()
     assert result.text().startswith(f"{result.title}: ")
     assert result.to_dict()["residual"] == result.residual
     table = result.top(2).table()
@@ -128,24 +130,74 @@ def explanation(*parts: tuple[Kind, float], score: float = 1.0, taken_by: int = 
     ("result", "text"),
     [
         (explanation(), "Film: none of your items raises its score."),
-        (explanation(("item", 0.4), ("item", 0.2)), "Film: because you liked A, B."),
-        (explanation(*[("item", 0.2)] * 5), "Film: because you liked A, B, C."),
-        (explanation(("item", 0.4), ("item", 0.0), ("item", -0.2), ("user", 0.3)), "Film: because you liked A."),
-        (explanation(*[("item", 0.2)] * 5).top(0), "Film: none of your items raises its score."),
-        (explanation(("user", 0.5), taken_by=1), "Film: 1 similar user has it."),
-        (explanation(("user", 0.5), ("user", 0.5), taken_by=1), "Film: 1 of 2 similar users has it."),
+        (explanation(("item", 0.4), ("item", 0.2)), "Film: because you liked A, B (60% of the score)."),
+        (explanation(*[("item", 0.01)] * 5), "Film: because you liked A, B, C (3% of the score)."),
+        (explanation(("item", 0.004)), "Film: because you liked A (less than 1% of the score)."),
         (
-            explanation(("item", 0.4), ("user", 0.1), ("user", 0.1), taken_by=2).top(1),
-            "Film: because you liked A; 2 of 2 similar users have it.",
+            explanation(("item", 0.4), ("item", 0.0), ("item", -0.2), ("user", 0.3)),
+            "Film: because you liked A (40% of the score).",
         ),
-        (explanation(("prior", 0.5)), "Film: none of your items raises its score."),
-        (explanation(("prior", 0.3), score=0.4), "Film: 75% of the score is your own learned prior."),
+        (explanation(*[("item", 0.2)] * 5).top(0), "Film: none of your items raises its score."),
+        (explanation(("user", 0.5), taken_by=1), "Film: 1 similar user has it (50% of the score)."),
+        (
+            explanation(("user", 0.5), ("user", 0.5), taken_by=1),
+            "Film: 1 of 2 similar users has it (100% of the score).",
+        ),
+        (
+            explanation(("item", 0.3), ("user", 0.3), ("user", 0.1), taken_by=2).top(1),
+            "Film: 2 of 2 similar users have it (40% of the score); because you liked A (30%).",
+        ),
+        (explanation(("item", 0.5), ("user", -0.1), taken_by=1), "Film: because you liked A (50% of the score)."),
+        (
+            explanation(("item", 0.05), ("prior", 0.95)),
+            "Film: your own learned prior (95% of the score); because you liked A (5%).",
+        ),
+        (explanation(("prior", 0.5)), "Film: your own learned prior (50% of the score)."),
+        (explanation(("item", 0.4), ("prior", 0.3)), "Film: because you liked A (40% of the score)."),
+        (explanation(("prior", 0.3), score=0.4), "Film: your own learned prior (75% of the score)."),
         (explanation(("prior", -0.3), score=-0.4), "Film: none of your items raises its score."),
-        (explanation(("prior", 0.3), score=0.0), "Film: none of your items raises its score."),
+        (explanation(("item", 0.3), ("prior", -0.5), score=-0.2), "Film: because you liked A."),
+        (explanation(("item", 0.3), ("prior", -0.3), score=0.0), "Film: because you liked A."),
     ],
 )
 def test_sentence_names_the_reasons(result: Explanation, text: str) -> None:
     assert result.text() == text
+
+
+def test_shares_in_the_sentence_are_those_of_the_parts() -> None:
+    """Of a model with item weights, what an item adds by its weight and by its embedding counts together."""
+    parts = (
+        Part("weights", 0, "A", (0.0, 0.0), added=0.3),
+        Part("weights", 1, "B", (0.0, 0.0), added=0.2),
+        Part("item", 0, "A", (0.1, 0.0)),
+        Part("item", 1, "B", (-0.4, 0.0)),
+        Part("user", 7, "7", (0.1, 0.0)),
+        Part("prior", None, "prior", (0.7, 0.0)),
+    )
+    result = Explanation("me", 5, "Film", 1.0, parts, 1)
+    assert result.text() == (
+        "Film: your own learned prior (70% of the score); because you liked A (40%); 1 similar user has it (10%)."
+    )
+
+
+def test_item_does_not_explain_itself() -> None:
+    """Of an item that the user has, its own part is said to be that, and is no reason."""
+    parts = (Part("item", 5, "Film", (0.5, 0.0)), Part("item", 1, "B", (0.1, 0.0)))
+    result = Explanation("me", 5, "Film", 1.0, parts, 0)
+    assert result.text() == "Film: you have it already (50% of the score); because you liked B (10%)."
+    assert result.table()["title"] == ["Film (itself)", "B"]
+    assert result.residual == pytest.approx(0.4)  # its part still counts
+    alone = Explanation("me", 5, "Film", 1.0, parts[:1], 0)
+    assert "because you liked" not in alone.text()
+
+
+@given(graphs(), st.sampled_from(MODELS))
+def test_no_item_is_its_own_reason(dataset: Dataset, chosen: Any) -> None:
+    rec = Recommender.of(untrained(dataset, chosen[0], **chosen[1]))
+    for user in range(dataset.n_users):
+        for item in dataset.train[user].tolist():
+            liked = rec.explain(user, item).text().partition("because you liked ")[2].partition(" (")[0]
+            assert str(item) not in liked.rstrip(".").split(", ")
 
 
 def test_top_keeps_greatest_parts_and_sums_the_rest() -> None:
@@ -170,8 +222,8 @@ def test_explanation_as_table_and_json() -> None:
         "title": "Film",
         "score": 2.0,
         "residual": pytest.approx(0.8),
-        "text": "Film: because you liked A.",
-        "by_kind": {"item": pytest.approx(0.4), "user": 0.0, "prior": pytest.approx(0.8)},
+        "text": "Film: your own learned prior (40% of the score); because you liked A (20%).",
+        "by_kind": {"weights": 0.0, "item": pytest.approx(0.4), "user": 0.0, "prior": pytest.approx(0.8)},
         "by_layer": [pytest.approx(0.3), pytest.approx(0.9)],
         "parts": [
             {"kind": "item", "id": 0, "title": "A", "value": 0.4, "layers": pytest.approx([0.1, 0.3]), "count": 1},

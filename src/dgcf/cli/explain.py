@@ -21,7 +21,13 @@ def command(
     item: Annotated[str, Option(help="Item to explain, by id or title.", show_default=False)],
     user: User = None,
     items: UserItems = None,
-    top: Annotated[int, Option(help="Parts of each kind to give, largest first; 0 gives all.")] = 0,
+    top: Annotated[
+        int | None,
+        Option(
+            help="Parts of each kind to give, largest first; 0 gives all.",
+            show_default=f"{SHOWN_PARTS}, and all with --json",
+        ),
+    ] = None,
     plot: Annotated[bool, Option("--plot", help="Also write a bar chart of the parts to --out.")] = False,
     target: Annotated[Path | None, out_option("Bar chart: .png, .svg or .pdf; implies --plot.", "why.png")] = None,
     data: RunData = None,
@@ -35,7 +41,7 @@ def command(
     """
     if user is None and not items:
         raise ConfigError("no user was given; use --user ID, or --items ITEM (repeatable) for a new user.")
-    if top < 0:
+    if top is not None and top < 0:
         raise ConfigError(f"--top is {top}, expected 0 or more; give a whole number.")
     from dgcf.recommend import answers
 
@@ -48,4 +54,4 @@ def command(
         draw_bars(explanation, chart)
     shown = explanation.top(top) if top else explanation
     result = shown.to_dict() | {"plot": None if chart is None else str(chart)}
-    emit(result, as_json, lambda: draw_explanation(explanation, top or SHOWN_PARTS, chart))
+    emit(result, as_json, lambda: draw_explanation(explanation, SHOWN_PARTS if top is None else top, chart))

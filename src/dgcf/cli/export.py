@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,8 @@ from typer import Option
 
 from dgcf.cli.inputs import Overwrite, RunData, RunOrArtifact, load_recommender, out_option
 from dgcf.cli.terminal import AsJson, emit, out, progress
+
+ENDS = {"npy": "-embeddings", "dgcf": ".dgcf", "faiss": ".faiss"}
 
 
 def command(
@@ -31,10 +35,19 @@ def command(
     """
     from dgcf.recommend.export import export
 
-    if target is None:
-        name = run.resolve().name.removesuffix(".dgcf")
-        target = Path(name + {"dgcf": ".dgcf", "faiss": ".faiss"}.get(to or "", "-embeddings"))
+    target = target or _free_name(run, to or "npy", overwrite)
     rec = load_recommender(run, data)
     with progress(f"writing {target}"):
         result = export(rec.snapshot, target, to, overwrite=overwrite, sign=sign)
     emit(result, as_json, lambda: out.print(f"written to {target}", soft_wrap=True))
+
+
+def _free_name(run: Path, kind: str, overwrite: bool) -> Path:
+    """Return a name in the current folder that says which run and format it is, and is not taken."""
+    path = Path(os.path.abspath(run))  # noqa: PTH100 (a link keeps its own name)
+    stem = path.name.removesuffix(".dgcf")
+    if stem.startswith("seed-"):  # of `dgcf train --seeds`, in the folder that has the name
+        stem = f"{path.parent.name}-{stem}"
+    end = ENDS.get(kind, f"-embeddings-{kind}")
+    names = (Path(f"{stem}{'' if number == 1 else f'-{number}'}{end}") for number in count(1))
+    return next(name for name in names if overwrite or not name.exists())

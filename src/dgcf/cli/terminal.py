@@ -46,6 +46,12 @@ out = PlainConsole()
 err = PlainConsole(stderr=True)
 
 
+def bold(text: str) -> Text:
+    """Return a text in bold; between double asterisks if stdout shows no styles, as a pipe or with NO_COLOR."""
+    plain = not out.is_terminal or out.color_system is None or out.no_color
+    return Text(f"**{text}**") if plain else Text(text, style="bold")
+
+
 def notify(message: str) -> None:
     """Print a remark on stderr."""
     err.print(printable_line(message), soft_wrap=True)

@@ -17,7 +17,10 @@ from dgcf.train import Run, load
 
 @dataclass(frozen=True)
 class MeanStd:
-    """The mean of a metric over the seeds and its sample standard deviation, which is None for a single seed."""
+    """The mean of a metric over the seeds and its sample standard deviation, which is None for a single seed.
+
+    The deviation is 0, and is not shown, for a model that does not depend on the seed.
+    """
 
     mean: float
     std: float | None
@@ -25,11 +28,12 @@ class MeanStd:
     @classmethod
     def of(cls, values: Sequence[float], *, seeded: bool = True) -> MeanStd:
         """Return mean and deviation; the deviation of a model that does not depend on the seed is 0."""
-        alone = None if seeded else 0.0
-        return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else alone)
+        if not seeded or len(values) < 2:
+            return cls(float(np.mean(values)), None if seeded else 0.0)
+        return cls(float(np.mean(values)), float(np.std(values, ddof=1)))
 
     def __str__(self) -> str:
-        return f"{self.mean:.4f}" + ("" if self.std is None else f" ± {self.std:.4f}")
+        return f"{self.mean:.4f}" + (f" ± {self.std:.4f}" if self.std else "")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class RunEvaluator:
         """Return the evaluations of the runs' best epochs on test and on validation; call ``done`` after each run."""
         tested, validated = [], []
         for run in runs:
+            run.require_held_out()
             ranking = load(run, self.dataset, device=device)[2]
             tested.append(self.test.evaluate(ranking))
             if self.validation is not None:
@@ -77,6 +82,7 @@ def evaluate_run(
 
     ``groups``: also measure so many groups of users; ``gates``: also correlate the gates with the node degrees.
     """
+    run.require_held_out()
     evaluator = Evaluator(dataset, split=split, mask=mask, ks=ks)
     model, _, ranking = load(run, dataset, device=device)
     correlation = dict(gate_correlation(model, dataset.train)) if gates else None

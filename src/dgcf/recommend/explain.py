@@ -127,29 +127,42 @@ class Explanation:
         return replace(self, parts=tuple(kept))
 
     def text(self) -> str:
-        """Return one sentence with the reasons: the user's items, similar users who have it, the prior."""
-        liked = self._liked()
-        alike = sum(part.count for part in self.parts if part.kind == "user")
-        prior = self.by_kind["prior"] / self.score if self.score > 0 else 0.0
-        reasons = []
-        if liked:
-            reasons.append(f"because you liked {', '.join(liked[:_NAMED])}")
-        if self.taken_by:
-            users = "1 similar user" if alike == 1 else f"{self.taken_by:,} of {alike:,} similar users"
-            reasons.append(f"{users} {'has' if self.taken_by == 1 else 'have'} it")
-        if prior > 0.5:
-            reasons.append(f"{prior:.0%} of the score is your own learned prior")
-        return f"{self.title}: {'; '.join(reasons or ['none of your items raises its score'])}."
+        """Return one sentence with the reasons and their shares of the score, the greatest first."""
+        reasons = sorted(self._reasons(), key=lambda reason: -reason[0])
+        words: list[str] = []
+        for value, reason in reasons:
+            of = "" if words else " of the score"
+            words.append(f"{reason} ({_percent(value / self.score)}{of})" if self.score > 0 else reason)
+        return f"{self.title}: {'; '.join(words or ['none of your items raises its score'])}."
 
-    def _liked(self) -> list[str]:
-        """Return the titles of the user's items that raise the score, in any way, the greatest first."""
-        values: dict[RawId, float] = {}
+    def _reasons(self) -> list[tuple[float, str]]:
+        """Return what raises the score, each with its part of it.
+
+        That is the item itself if the user has it, other items of the user, similar users who have it, and the prior if
+        it is more than any of these.
+        """
+        items, kinds = self._own_items(), self.by_kind
+        alike = sum(part.count for part in self.parts if part.kind == "user")
+        itself = items.pop(self.item, ("", 0.0))[1]
+        named = sorted((entry for entry in items.values() if entry[1] > 0), key=lambda entry: -entry[1])[:_NAMED]
+        reasons = [(itself, "you have it already")] if itself > 0 else []
+        if named:
+            titles = ", ".join(title for title, _ in named)
+            reasons.append((sum(value for _, value in named), f"because you liked {titles}"))
+        if self.taken_by and kinds["user"] > 0:
+            users = "1 similar user" if alike == 1 else f"{self.taken_by:,} of {alike:,} similar users"
+            reasons.append((kinds["user"], f"{users} {'has' if self.taken_by == 1 else 'have'} it"))
+        if self.score > 0 and kinds["prior"] > max((value for value, _ in reasons), default=0.0):
+            reasons.append((kinds["prior"], "your own learned prior"))
+        return reasons
+
+    def _own_items(self) -> dict[RawId, tuple[str, float]]:
+        """Return title and contribution of each item of the user, by its embedding and its weight together."""
+        items: dict[RawId, tuple[str, float]] = {}
         for part in self.parts:
             if part.kind in ("item", "weights") and part.id is not None:
-                values[part.id] = values.get(part.id, 0.0) + part.value
-        titles = {part.id: part.title for part in self.parts}
-        ranked = sorted(values, key=lambda item: -values[item])
-        return [titles[item] for item in ranked if values[item] > 0]
+                items[part.id] = (part.title, items.get(part.id, ("", 0.0))[1] + part.value)
+        return items
 
     def table(self) -> Table:
         """Return the parts as a table, with their share of the score."""
@@ -158,12 +171,16 @@ class Explanation:
             {
                 "kind": [part.kind for part in self.parts],
                 "id": [part.id for part in self.parts],
-                "title": [part.title for part in self.parts],
+                "title": [self._title_of(part) for part in self.parts],
                 "value": [part.value for part in self.parts],
                 "share": [part.value / whole for part in self.parts],
             },
             title=f"{self.title}, score {self.score:.4f}",
         )
+
+    def _title_of(self, part: Part) -> str:
+        itself = part.kind in ("item", "weights") and part.id == self.item
+        return f"{part.title} (itself)" if itself else part.title
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -183,6 +200,10 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+
+def _percent(share: float) -> str:
+    return "less than 1%" if share < 0.005 else f"{share:.0%}"
 
 
 class Explainer:

@@ -103,13 +103,17 @@ class Table:
         return "\n".join([*lines, *self._footnotes()])
 
     def __rich__(self) -> rich.table.Table:
+        return self.to_rich()
+
+    def to_rich(self, rows: int = _SHOWN) -> rich.table.Table:
+        """Return a table for the terminal, with at most so many rows."""
         from rich.table import Table as RichTable
         from rich.text import Text  # not parsed as markup
 
-        table = RichTable(title=Text(printable_line(self.title)), caption=Text("\n".join(self._footnotes())))
+        table = RichTable(title=Text(printable_line(self.title)), caption=Text("\n".join(self._footnotes(rows))))
         for name in self.columns:
             table.add_column(Text(name), justify="right" if self._is_number(name) else "left", overflow="fold")
-        for row in self._shown():
+        for row in self._shown(rows):
             table.add_row(*map(Text, row))
         return table
 
@@ -122,12 +126,12 @@ class Table:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._footnotes())
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
-    def _shown(self) -> list[list[str]]:
-        head = zip(*(column[:_SHOWN] for column in self._columns.values()), strict=True)
+    def _shown(self, rows: int = _SHOWN) -> list[list[str]]:
+        head = zip(*(column[:rows] for column in self._columns.values()), strict=True)
         return [[_cell(value) for value in row] for row in head]
 
-    def _footnotes(self) -> list[str]:
-        more = [f"… {len(self) - _SHOWN:,} more rows"] if len(self) > _SHOWN else []
+    def _footnotes(self, rows: int = _SHOWN) -> list[str]:
+        more = [f"… {len(self) - rows:,} more rows"] if len(self) > rows else []
         return [*more, *map(printable_line, self.notes)]
 
     def _is_number(self, name: str) -> bool:

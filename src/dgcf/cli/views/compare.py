@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from dgcf.cli.terminal import out
+from dgcf.cli.terminal import bold, out
 from dgcf.experiments.report import interval, megabytes, notes, signed
 from dgcf.experiments.results import CompareResult, ModelResult
 
@@ -26,7 +26,9 @@ def draw(result: CompareResult) -> None:
 
 def _cell(result: CompareResult, model: ModelResult, metric: str) -> Text:
     value, test = model.test[metric], model.comparison(metric)
-    text = Text(str(value) + "*" * model.differs(metric), style="bold" if value.mean == result.best(metric) else "")
+    best, mark = value.mean == result.best(metric), "*" * model.differs(metric)
+    text = bold(str(value)) if best else Text(str(value))
+    text.append(mark)
     if test is not None:
         text.append(f"\n{signed(test.difference)} (p {test.p_holm:.2g})\n{interval(test)}", style="not bold")
     return text
