@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from dgcf.cli.inputs import Data, Overwrite, out_option, read_dataset
+from dgcf.cli.inputs import READING, Data, Overwrite, is_read, out_option, panel_option, read_dataset, with_read_options
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.cli.views import data as view
 from dgcf.data import catalog, load
 from dgcf.data.convert import CONVERSIONS, convert
 from dgcf.data.interactions import RatingFilter
 from dgcf.data.prepare import Preparation, prepare
-from dgcf.data.readers import FORMATS, ReadOptions
+from dgcf.data.readers import ReadOptions
 from dgcf.data.splits import Split
-from dgcf.data.titles import read_titles
+from dgcf.data.titles import titles_of
 from dgcf.errors import ConfigError
 
 app = typer.Typer(
     no_args_is_help=True,
     help="List, fetch, describe, prepare and convert datasets.\n\nExample: `dgcf data stats purchases.csv`",
 )
-READING, FILTERS, SPLITTING = "How to read a file", "Filters", "Split"
+FILTERS, SPLITTING = "Filters", "Split"
 SPLIT_HELP = (
     "random, global, temporal, user-temporal, leave-k-out or none; by default the split of the source if it has one, "
     "otherwise random."
@@ -36,43 +33,6 @@ ORDER_HELP = (
     "Keep the order of each user's pairs, which the setting recency needs: by time or, in lines 'user item item …', by "
     "position. A split by time always keeps it."
 )
-
-
-def _option(panel: str, text: str, *names: str) -> Any:
-    return Option(*names, help=text, rich_help_panel=panel, show_default=False)
-
-
-def _read_options(
-    format: Annotated[str | None, _option(READING, f"{', '.join(FORMATS)}; detected by default.")] = None,
-    user_col: Annotated[str | None, _option(READING, "Column of the user: a name, or an index from 0.")] = None,
-    item_col: Annotated[str | None, _option(READING, "Column of the item.")] = None,
-    rating_col: Annotated[str | None, _option(READING, "Column of the rating; `none` ignores it.")] = None,
-    timestamp_col: Annotated[str | None, _option(READING, "Column of the time; `none` ignores it.")] = None,
-    delimiter: Annotated[str | None, _option(READING, "Column separator.")] = None,
-    header: Annotated[bool | None, _option(READING, "Whether the first line is a header.")] = None,
-    encoding: Annotated[
-        str, _option(READING, "utf-8 (default), latin-1, windows-1252, utf-16, utf-16-le or utf-16-be.")
-    ] = "utf-8",
-    text_ids: Annotated[bool, _option(READING, "Take ids as text, negative numbers included.", "--text-ids")] = False,
-    trim_ids: Annotated[bool, _option(READING, "Strip spaces around ids.", "--trim-ids")] = False,
-) -> None:
-    """Hold the fields of ``ReadOptions`` as options; only the signature is used."""
-
-
-def with_read_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Replace a verb's parameter ``read`` by the options of reading, and pass them on as one ``ReadOptions``."""
-    own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name != "read"]
-    reading = list(inspect.signature(_read_options, eval_str=True).parameters.values())
-
-    @functools.wraps(verb)
-    def run(**options: Any) -> None:
-        read = ReadOptions(**{option.name: options.pop(option.name) for option in reading})
-        verb(read=read, **options)
-
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *reading)]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
 
 
 @app.command("list")
@@ -112,7 +72,7 @@ def show_statistics(data: Data, read: ReadOptions, as_json: AsJson = False) -> N
     dataset = read_dataset(data, read=read)
     with progress("counting"):
         statistics = catalog.describe(dataset)
-    if Path(data).exists() and not (Path(data) / "dataset.json").exists():
+    if is_read(data):
         view.draw_reading(dataset)
     emit(statistics.to_dict(), as_json, lambda: view.draw_statistics(statistics))
 
@@ -124,24 +84,23 @@ def prepare_dataset(
     read: ReadOptions,
     folder: Annotated[Path, out_option("Folder to write.")],
     validation: Annotated[
-        str | None, _option(SPLITTING, "An existing validation file; DATA is then the training file.")
+        str | None, panel_option(SPLITTING, "An existing validation file; DATA is then the training file.")
     ] = None,
-    test: Annotated[str | None, _option(SPLITTING, "An existing test file.")] = None,
-    split: Annotated[str | None, _option(SPLITTING, SPLIT_HELP)] = None,
-    ratios: Annotated[str | None, _option(SPLITTING, "Shares of train, validation and test (0.7,0.1,0.2).")] = None,
-    leave: Annotated[int | None, _option(SPLITTING, "Pairs of each user that leave-k-out holds out (1).")] = None,
-    seed: Annotated[int | None, _option(SPLITTING, "Random seed of the split (0).")] = None,
-    keep_order: Annotated[bool, _option(READING, ORDER_HELP, "--keep-order")] = False,
-    min_rating: Annotated[float | None, _option(FILTERS, "Keep ratings of at least this.")] = None,
-    ratings: Annotated[str | None, _option(FILTERS, "Keep these ratings, such as `4,5`.")] = None,
-    user_core: Annotated[int, _option(FILTERS, "Keep users with at least this many items.")] = 0,
-    item_core: Annotated[int, _option(FILTERS, "Keep items with at least this many users.")] = 0,
+    test: Annotated[str | None, panel_option(SPLITTING, "An existing test file.")] = None,
+    split: Annotated[str | None, panel_option(SPLITTING, SPLIT_HELP)] = None,
+    ratios: Annotated[
+        str | None, panel_option(SPLITTING, "Shares of train, validation and test (0.7,0.1,0.2).")
+    ] = None,
+    leave: Annotated[int | None, panel_option(SPLITTING, "Pairs of each user that leave-k-out holds out (1).")] = None,
+    seed: Annotated[int | None, panel_option(SPLITTING, "Random seed of the split (0).")] = None,
+    keep_order: Annotated[bool, panel_option(READING, ORDER_HELP, "--keep-order")] = False,
+    min_rating: Annotated[float | None, panel_option(FILTERS, "Keep ratings of at least this.")] = None,
+    ratings: Annotated[str | None, panel_option(FILTERS, "Keep these ratings, such as `4,5`.")] = None,
+    user_core: Annotated[int, panel_option(FILTERS, "Keep users with at least this many items.")] = 0,
+    item_core: Annotated[int, panel_option(FILTERS, "Keep items with at least this many users.")] = 0,
     once: Annotated[
-        bool, _option(FILTERS, "Filter by the counts of the input, once, not to the k-core.", "--core-once")
+        bool, panel_option(FILTERS, "Filter by the counts of the input, once, not to the k-core.", "--core-once")
     ] = False,
-    titles: Annotated[
-        str | None, _option(READING, "A file of item ids and titles: a table, movies.dat or u.item.")
-    ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -159,12 +118,11 @@ def prepare_dataset(
     )
     if once and not (user_core or item_core):
         raise ConfigError("--core-once was given without a core; add --user-core or --item-core.")
-    item_titles = read_titles(titles, read.encoding) if titles else None
     with progress(f"preparing {data}"):
         if validation is not None or test is not None:
-            dataset = prepare(data, preparation, read, validation=validation, test=test, titles=item_titles)
+            dataset = prepare(data, preparation, read, validation=validation, test=test, titles=titles_of(read))
         else:
-            dataset = load(data, preparation, read, titles=item_titles, notify=notify)
+            dataset = load(data, preparation, read, notify=notify)
         dataset.save(folder, overwrite=overwrite)
     statistics = catalog.describe(dataset)
     answer = statistics.to_dict() | {"out": str(folder), "record": dict(dataset.record)}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import glob
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from dgcf.cli import completion
-from dgcf.cli.terminal import notify, progress
+from dgcf.cli.terminal import notify, progress, warn
+from dgcf.cli.views.data import draw_reading
 from dgcf.data import Dataset, load
 from dgcf.data.prepare import Preparation
-from dgcf.data.readers import ReadOptions
+from dgcf.data.readers import FORMATS, ReadOptions, SourceAsRead
 from dgcf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,10 +81,89 @@ def cut_offs(text: str) -> list[int]:
         raise ConfigError(f"--k got {text!r}, expected whole numbers separated by commas, such as 10,20.") from None
 
 
-def read_dataset(source: str, preparation: Preparation | None = None, read: ReadOptions | None = None) -> Dataset:
+READING = "How to read a file"
+
+
+def panel_option(panel: str, text: str, *names: str) -> Any:
+    """Return an option that the help shows in a panel."""
+    return Option(*names, help=text, rich_help_panel=panel, show_default=False)
+
+
+def _read_options(
+    where: Annotated[
+        str | None, panel_option(READING, 'Keep the rows that meet a condition, such as "Quantity > 0".')
+    ] = None,
+    missing: Annotated[
+        str, panel_option(READING, "Rows without a user or an item: error (default), or skip to leave them out.")
+    ] = "error",
+    format: Annotated[str | None, panel_option(READING, f"{', '.join(FORMATS)}; detected by default.")] = None,
+    user_col: Annotated[str | None, panel_option(READING, "Column of the user: a name, or an index from 0.")] = None,
+    item_col: Annotated[str | None, panel_option(READING, "Column of the item.")] = None,
+    rating_col: Annotated[str | None, panel_option(READING, "Column of the rating; `none` ignores it.")] = None,
+    timestamp_col: Annotated[str | None, panel_option(READING, "Column of the time; `none` ignores it.")] = None,
+    timestamp_format: Annotated[
+        str | None, panel_option(READING, "How times are written, as in strptime: '%d/%m/%Y %H:%M'.")
+    ] = None,
+    title_col: Annotated[str | None, panel_option(READING, "Column of the items' titles; `none` ignores it.")] = None,
+    weight_col: Annotated[
+        str | None, panel_option(READING, "Column of the pairs' weights, such as a quantity.")
+    ] = None,
+    delimiter: Annotated[str | None, panel_option(READING, "Column separator.")] = None,
+    header: Annotated[bool | None, panel_option(READING, "Whether the first line is a header.")] = None,
+    encoding: Annotated[
+        str, panel_option(READING, "utf-8 (default), latin-1, windows-1252, utf-16, utf-16-le or utf-16-be.")
+    ] = "utf-8",
+    text_ids: Annotated[
+        bool, panel_option(READING, "Take ids as text, negative numbers included.", "--text-ids")
+    ] = False,
+    trim_ids: Annotated[bool, panel_option(READING, "Strip spaces around ids.", "--trim-ids")] = False,
+    titles: Annotated[
+        str | None, panel_option(READING, "A file of item ids and titles: a table, movies.dat or u.item.")
+    ] = None,
+    titles_item_col: Annotated[str | None, panel_option(READING, "Column of the item in --titles.")] = None,
+    titles_title_col: Annotated[str | None, panel_option(READING, "Column of the title in --titles.")] = None,
+) -> None:
+    """Hold the fields of ``ReadOptions`` as options; only the signature is used."""
+
+
+def with_read_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Replace a verb's parameter ``read`` by the options of reading, and pass them on as one ``ReadOptions``."""
+    own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name != "read"]
+    reading = list(inspect.signature(_read_options, eval_str=True).parameters.values())
+
+    @functools.wraps(verb)
+    def run(**options: Any) -> None:
+        read = ReadOptions(**{option.name: options.pop(option.name) for option in reading})
+        verb(read=read, **options)
+
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *reading)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def read_dataset(
+    source: str | SourceAsRead, preparation: Preparation | None = None, read: ReadOptions | None = None
+) -> Dataset:
     """Load the dataset that DATA names, with a progress bar."""
     with progress(f"reading {source}"):
         return load(source, preparation, read, notify=notify)
+
+
+def read_and_show(source: str, preparation: Preparation | None = None, read: ReadOptions | None = None) -> Dataset:
+    """Load the dataset that DATA names, and print how a file was read, so that a wrong guess can be corrected."""
+    dataset = read_dataset(source, preparation, read)
+    if is_read(source):
+        draw_reading(dataset)
+        for note in dataset.record.get("notes", []):
+            warn(note)
+    return dataset
+
+
+def is_read(source: str) -> bool:
+    """Return whether DATA is read from files: it is not a prepared folder or a known name."""
+    path = Path(source)
+    return not (path / "dataset.json").is_file() and (path.exists() or glob.has_magic(source))
 
 
 def load_recommender(run: Path, data: str | None) -> Recommender:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dgcf.data.columns import ReadOptions, SourceAsRead
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.data.paths import local_path
@@ -15,7 +16,6 @@ from dgcf.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from dgcf.data.prepare import Preparation
-    from dgcf.data.readers import ReadOptions
     from dgcf.text import Notify
 
 __all__ = ["Dataset", "Pairs", "Vocabulary", "load"]
@@ -33,25 +33,54 @@ def load(
     """Return the dataset of a source.
 
     ``source``: a dataset, the folder of a prepared dataset, a folder with a ready-made split, a known name
-    (``dgcf data list``), a file, a glob, a frame or a matrix. ``preparation`` gives the filters and the split; it is
-    refused for a dataset that is prepared already. ``say`` is the former name of ``notify``.
+    (``dgcf data list``), a file, a glob, a frame or a matrix. ``preparation`` gives the filters and the split, and
+    ``read`` how to read a file; both are refused for a dataset that is prepared already. ``titles`` are those of items
+    by raw id. ``say`` is the former name of ``notify``.
     """
-    if isinstance(source, Dataset):
-        return _as_prepared(source, preparation)
-    if isinstance(source, (str, Path)):
-        path = local_path(source)
-        if (path / "dataset.json").is_file():
-            return _as_prepared(Dataset.load(path), preparation)
-        if not path.exists() and _may_be_name(str(source)):
-            from dgcf.data.catalog import load_known
+    again = isinstance(source, SourceAsRead)
+    if isinstance(source, SourceAsRead):
+        source, read = source.source, source.read
+    read = read or ReadOptions()
+    dataset = _prepared(source, notify or say)
+    if dataset is not None and not again:
+        read.refuse_for_prepared(dataset.name)
+    if titles is None and read.titles is not None:
+        from dgcf.data.titles import titles_of
 
-            return _as_prepared(load_known(str(source), notify or say), preparation)
-    # DuckDB and the readers are imported only to read a source: a prepared dataset needs NumPy only.
+        titles = titles_of(read)
+    if dataset is None:
+        return replace(_prepare(source, preparation, read, titles), read_options=read.given)
+    dataset = _as_prepared(dataset, preparation)
+    if titles is None:
+        return dataset
+    return replace(dataset, items=dataset.items.with_titles(dict(titles)), read_options=read.given)
+
+
+def _prepared(source: Any, notify: Notify | None) -> Dataset | None:
+    """Return the dataset of a source that is prepared: in memory, in a folder, or under a known name; else None."""
+    if isinstance(source, Dataset):
+        return source
+    if not isinstance(source, (str, Path)):
+        return None
+    path = local_path(source)
+    if (path / "dataset.json").is_file():
+        return Dataset.load(path)
+    if path.exists() or not _may_be_name(str(source)):
+        return None
+    from dgcf.data.catalog import load_known
+
+    return load_known(str(source), notify)
+
+
+def _prepare(
+    source: Any, preparation: Preparation | None, read: ReadOptions, titles: Mapping[str, str] | None
+) -> Dataset:
+    """Read and prepare a source. DuckDB and the readers are imported only for this: the rest needs NumPy only."""
     from dgcf.data.prepare import prepare, split_files
 
-    if isinstance(source, (str, Path)) and path.is_dir() and (parts := split_files(path)):
-        source, held_out = parts.pop("train"), parts
-        return prepare(source, preparation, read, **held_out, titles=titles, name=path.name)
+    path = local_path(source) if isinstance(source, (str, Path)) else None
+    if path is not None and path.is_dir() and (parts := split_files(path)):
+        return prepare(parts.pop("train"), preparation, read, **parts, titles=titles, name=path.name)
     return prepare(source, preparation, read, titles=titles)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
 
 from dgcf.data import sniff
-from dgcf.data.paths import listed
+from dgcf.data.paths import absolute_source, listed
 from dgcf.errors import ConfigError, DataError, did_you_mean
+from dgcf.stored import check_type
 
 Column = str | int
 Missing = Literal["error", "skip"]
@@ -23,6 +24,7 @@ class ReadOptions:
     A column is given by its header or its position (0 is the first). The column ``none`` ignores ratings, times or
     titles. ``timestamp_format`` is a format of ``strptime``. ``where`` is a condition that rows must meet, as
     ``dgcf.data.where`` reads it. ``missing="skip"`` leaves rows without a user or an item out; ``error`` refuses them.
+    ``titles`` is a file of item titles, and ``titles_item_col`` and ``titles_title_col`` are its columns.
     """
 
     format: str | None = None
@@ -40,6 +42,9 @@ class ReadOptions:
     encoding: str = "utf-8"
     text_ids: bool = False
     trim_ids: bool = False
+    titles: str | None = None
+    titles_item_col: Column | None = None
+    titles_title_col: Column | None = None
 
     def __post_init__(self) -> None:
         if self.missing not in get_args(Missing):
@@ -50,6 +55,8 @@ class ReadOptions:
                 f"--timestamp-format is {self.timestamp_format!r}, expected a format of strptime such as "
                 "'%d/%m/%Y %H:%M'."
             )
+        if self.titles is None and (self.titles_item_col, self.titles_title_col) != (None, None):
+            raise ConfigError("columns of a titles file were given without --titles; name the file with --titles.")
 
     @property
     def columns(self) -> dict[str, Column | None]:
@@ -62,6 +69,38 @@ class ReadOptions:
             "title": self.title_col,
             "weight": self.weight_col,
         }
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that differ from the defaults, for ``of_record``; the titles file by its absolute path."""
+        titles = None if self.titles is None else absolute_source(self.titles)
+        default = asdict(ReadOptions())
+        return {name: value for name, value in asdict(replace(self, titles=titles)).items() if value != default[name]}
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> ReadOptions:
+        """Return the options of ``given``, as a run records them; raise InvalidFileError for other values."""
+        return check_type({**asdict(cls()), **record}, cls)
+
+    def refuse_for_prepared(self, name: str) -> None:
+        """Raise ConfigError if an option is for reading a file; titles can be added to a prepared dataset."""
+        given = [option for option in self.given if not option.startswith("titles") and option != "encoding"]
+        if given:
+            raise ConfigError(
+                f"{name} is read and prepared already, so that --{given[0].replace('_', '-')} has no effect; name the "
+                "file that it was made from, or leave the option out."
+            )
+
+
+@dataclass(frozen=True)
+class SourceAsRead:
+    """A source that is to be read again with the same options; a prepared dataset in its place needs none of them."""
+
+    source: Any
+    read: ReadOptions
+
+    def __str__(self) -> str:
+        return str(self.source)
 
 
 def choose_columns(names: list[str], options: ReadOptions, label: str, *, by_position: bool) -> dict[str, int]:

@@ -70,7 +70,8 @@ class Dataset:
     """Vocabularies and the pairs of the three splits.
 
     ``repeats`` counts, per split, the repeated pairs of the source (the splits hold each pair once). ``record``
-    describes the preparation: source, filters and the number of pairs each removed, split and seed.
+    describes the preparation: source, filters and the number of pairs each removed, split and seed. ``read_options``
+    are the options with which its source was read, for reading it again; they are not saved.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Dataset:
     test: Pairs
     repeats: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
     record: Mapping[str, Any] = field(default_factory=dict)
+    read_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split} {len(self.split(split)):,}" for split in SPLITS)

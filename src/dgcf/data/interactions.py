@@ -68,7 +68,8 @@ class Interactions:
     int8, the number of the source of a row or, with ``split_column``, the split in that column (0 train, 1 validation,
     2 test). ``merged``: number of repeats of each part that were merged while reading, because the source consists of
     little else; the latest time is kept. ``notes``: remarks on the data for the user. ``removed``: what the filters
-    removed while reading. ``titles``: titles of items from a column of the rows.
+    removed while reading. ``titles``: titles of items from a column of the rows. ``weight``: (n,) float64, finite and
+    at least 0, or None without weights.
     """
 
     users: Vocabulary
@@ -84,6 +85,7 @@ class Interactions:
     merged: tuple[int, int, int] = (0, 0, 0)
     removed: tuple[Removed, ...] = ()
     titles: ColumnTitles | None = None
+    weight: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.user_idx)
@@ -96,6 +98,7 @@ class Interactions:
             item_idx=self.item_idx[mask],
             part=self.part[mask],
             timestamp=None if self.timestamp is None else self.timestamp[mask],
+            weight=None if self.weight is None else self.weight[mask],
         )
 
     def compact(self) -> Interactions:
@@ -121,10 +124,12 @@ def collect(
     *,
     time: TimeUse = "ignored",
     split_column: bool = False,
+    count: bool = False,
 ) -> Interactions:
     """Read sources (one, or one per ready-made split) into rows of indices under common vocabularies.
 
-    ``split_column``: use a column named ``split``.
+    ``split_column``: use a column named ``split``. ``count``: the weight of a row is the number of rows that it stands
+    for, in place of a column.
     """
     import duckdb
 
@@ -136,11 +141,14 @@ def collect(
             if time == "kept":
                 opened = [_with_positions_as_times(source, part) for part, source in enumerate(opened)]
             timed = time in ("kept", "needed") or (time == "used" and all(s.has("timestamp") for s in opened))
-            _require_columns(opened, ratings, timed)
+            if count and options.weight_col is not None:
+                raise ConfigError("weights are a column or the number of events, not both; leave one of them out.")
+            _require_columns(opened, options, ratings, timed)
             split_column = split_column and len(opened) == 1 and opened[0].has("split")
             filters = [(str(ratings), ratings.condition())] if ratings else []
-            staged = stage(con, opened, options, filters, timed=timed, split_column=split_column)
-            return _number(con, staged, options, timed, split_column)
+            roles = (*(["timestamp"] if timed else []), *(["weight"] if options.weight_col is not None else []))
+            staged = stage(con, opened, options, filters, roles=roles, split_column=split_column)
+            return _number(con, staged, options, roles, split_column=split_column, count=count)
         except (duckdb.Error, RuntimeError) as problem:
             if "interrupted" in str(problem).lower():  # Ctrl-C during a query
                 raise KeyboardInterrupt from problem
@@ -169,19 +177,29 @@ def _with_positions_as_times(source: Source, part: int) -> Source:
     return replace(source, columns={**source.columns, "timestamp": position})
 
 
-def _require_columns(sources: Sequence[Source], ratings: RatingFilter, timed: bool) -> None:
+def _require_columns(sources: Sequence[Source], options: ReadOptions, ratings: RatingFilter, timed: bool) -> None:
     for source in sources:
+        if options.weight_col is not None and not source.has("weight"):
+            raise DataError(f"{source.label} has no column of weights; leave --weight-col out.")
         if ratings and not source.has("rating"):
             raise DataError(f"{source.label} has no rating column to filter by; name it with --rating-col.")
         if timed and not source.has("timestamp"):
             advice = "name it with --timestamp-col"
             if source.listed:
                 advice = "to use the order of its lists, add --keep-order"
-            raise DataError(f"{source.label} has no timestamp column, which this split needs; {advice}.")
+            raise DataError(
+                f"{source.label} has no timestamp column, which this split or --keep-times needs; {advice}."
+            )
 
 
 def _number(
-    con: DuckDBPyConnection, staged: Staged, options: ReadOptions, timed: bool, split_column: bool
+    con: DuckDBPyConnection,
+    staged: Staged,
+    options: ReadOptions,
+    roles: Sequence[str],
+    *,
+    split_column: bool,
+    count: bool,
 ) -> Interactions:
     """Number the ids and fetch the rows as indices."""
     sources = staged.sources
@@ -189,12 +207,13 @@ def _number(
         lines = "a line 'user item item …'" if sources[0].whole_number_ids else "at least one user and item"
         raise DataError(f"{sources[0].label} has no rows, expected {lines}.")
     _refuse_repeated_header(con, sources)
-    if timed:
+    if "timestamp" in roles:
         _refuse_mixed_times(con, sources[0])
     users = _vocabulary(con, "user", sources, options)
     items = _vocabulary(con, "item", sources, options)
+    selected = [*roles, *(["times::DOUBLE AS weight" if staged.packed else "1::DOUBLE AS weight"] if count else [])]
     columns = con.execute(
-        f"SELECT u.idx::INTEGER AS user, i.idx::INTEGER AS item, part{', timestamp' if timed else ''} "
+        f"SELECT {', '.join(['u.idx::INTEGER AS user', 'i.idx::INTEGER AS item', 'part', *selected])} "
         f"FROM staged JOIN user_ids u USING (user) JOIN item_ids i USING (item)"
     ).fetchnumpy()
     return Interactions(
@@ -203,7 +222,7 @@ def _number(
         np.asarray(columns["user"]),
         np.asarray(columns["item"]),
         np.asarray(columns["part"]),
-        np.asarray(columns["timestamp"]) if timed else None,
+        np.asarray(columns["timestamp"]) if "timestamp" in columns else None,
         staged.rows_read,
         sources,
         split_column,
@@ -211,6 +230,7 @@ def _number(
         _merged(con, staged),
         staged.removed,
         titles_of_rows(con, staged, told=options.title_col is not None),
+        np.asarray(columns["weight"]) if "weight" in columns else None,
     )
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgcf.data.dataset import SPLITS, Dataset
-from dgcf.data.filters import drop_repeats, k_core
+from dgcf.data.filters import REPEATED, core_of_events, drop_repeats, held_out_repeats, k_core
 from dgcf.data.history import Removed
 from dgcf.data.interactions import Interactions, RatingFilter, TimeUse, collect
 from dgcf.data.pairs import Pairs, count_earlier
 from dgcf.data.readers import ReadOptions
-from dgcf.data.splits import Split, assign
-from dgcf.errors import ConfigError, DataError
+from dgcf.data.splits import CARVED, Split, assign, carve, divides_events
+from dgcf.data.weights import Weighting
+from dgcf.errors import ConfigError, DataError, did_you_mean
 
 _SPLIT_STEMS = {
     "train": ("train", "training"),
@@ -36,14 +36,30 @@ SORTED_STEPS = 20
 """Number of ascending steps in lists from which on sorted lists are reported."""
 
 
+Repeats = Literal["drop", "keep", "mask"]
+REPEATS: Mapping[str, str] = {
+    "drop": "left out",
+    "keep": "kept as relevant items, which an evaluation that masks training items cannot reach",
+    "mask": "kept in the dataset, but no relevant items of an evaluation",
+}
+"""What happens to held-out pairs that an earlier part has, too."""
+
+
 @dataclass(frozen=True)
 class Preparation:
     """The filters and the split to apply to a source.
 
     Filters run in this order: ratings, repeated pairs, k-core (``iterate_core=False``: one pass over the counts of the
-    input). ``split=None`` keeps the split of the source (ready-made files, a column ``split``) and is a random split if
-    there is none. ``keep_order`` records the order of each user's pairs, by time or, in lines ``user item item …``, by
-    position; a split by time records it in any case.
+    input). A split by time divides events first: repeated pairs are then dropped inside each part. ``repeats`` decides
+    about held-out pairs that an earlier part has, too (see ``REPEATS``); the default is ``drop`` for a split by time
+    and ``keep`` for a ready-made one.
+
+    ``split=None`` keeps the split of the source (ready-made files, a column ``split``) and is a random split if there
+    is none. ``carve`` is the share of the training part that becomes the validation part of a ready-made split without
+    one, or of a cut; ``split`` then names the method. ``keep_order`` records the order of each user's pairs, by time
+    or, in lines ``user item item …``, by position; a split by time records it in any case. ``keep_times`` records the
+    times of pairs, as does every split that reads times. ``weighting`` gives each pair a weight, from the column that
+    ``ReadOptions.weight_col`` names or from the number of its events.
     """
 
     ratings: RatingFilter = field(default_factory=RatingFilter)
@@ -52,8 +68,15 @@ class Preparation:
     iterate_core: bool = True
     split: Split | None = None
     keep_order: bool = False
+    repeats: Repeats | None = None
+    carve: float | None = None
+    keep_times: bool = False
+    weighting: Weighting = field(default_factory=Weighting)
 
     def __post_init__(self) -> None:
+        if self.repeats is not None and self.repeats not in REPEATS:
+            near = did_you_mean(str(self.repeats), REPEATS) or "."
+            raise ConfigError(f"repeats is {self.repeats!r}, expected one of {', '.join(REPEATS)}{near}")
         if min(self.user_core, self.item_core) < 0:
             raise ConfigError(f"a core of {min(self.user_core, self.item_core)} is not possible, expected 0 or more.")
 
@@ -75,11 +98,17 @@ def prepare(
     how = preparation or Preparation()
     sources = {"train": source, "validation": validation, "test": test}
     parts = tuple(split for split in SPLITS if sources[split] is not None)
-    if len(parts) > 1 and how.split is not None:
+    carved = how.carve is not None and (how.split is None or how.split.cut is None)
+    if len(parts) > 1 and how.split is not None and not carved:
         raise ConfigError("the data comes in ready-made splits; drop --split, or name one file to split it anew.")
-    time: TimeUse = "kept" if how.keep_order else (how.split or Split()).time
+    time: TimeUse = "needed" if how.keep_times else "kept" if how.keep_order else (how.split or Split()).time
     rows = collect(
-        [sources[part] for part in parts], read or ReadOptions(), how.ratings, time=time, split_column=how.split is None
+        [sources[part] for part in parts],
+        read or ReadOptions(),
+        how.ratings,
+        time=time,
+        split_column=how.split is None or carved,
+        count=how.weighting.count,
     )
     named, kind = isinstance(source, (str, Path)), type(source).__name__
     name = name or (Path(source).name.split(".")[0] if named else kind.lower())
@@ -100,31 +129,43 @@ def prepare_rows(
     split = how.split or Split()
     _refuse_impossible(rows, how, split, ready_made)
     names = SPLITS if rows.split_column else parts
-    rows, removed, repeats = _filter(rows, how, names)
-    notes = [*rows.notes, *placeholder_notes(rows)]
+    events = not ready_made and divides_events(rows, split)
+    rows, removed, repeats = _filter(rows, how, names, merge=not events)
+    sorted_lists = _sorted_lists(rows)
     if ready_made:
-        part = np.array([SPLITS.index(name) for name in names], dtype=np.int8)[rows.part]
+        given = np.array([SPLITS.index(name) for name in names], dtype=np.int8)
+        rows = replace(rows, part=given[rows.part])
     else:
-        # Repeats were dropped before the split: they belong to the input, not to a split.
-        repeats = {"input": sum(repeats.values())}
-        part = assign(rows, split)
-        if split.method == "leave-k-out" and rows.timestamp is None:
-            notes.append("no time is known, so the pairs that leave-k-out leaves out are drawn at random.")
-    if _sorted_lists(rows):
+        rows = replace(rows, part=assign(rows, split))
+    rows = _carved(rows, how, split, ready_made)
+    if events:
+        rows, repeated = drop_repeats(rows)
+        removed.append(repeated)
+    if not ready_made:
+        # Repeats belong to the input, not to a split that was given.
+        repeats = {"input": next(step.pairs for step in removed if step.filter == REPEATED)}
+    rows, held_out = _held_out(rows, how, removed, events=events)
+    notes = [*rows.notes, *placeholder_notes(rows)]
+    if split.method == "leave-k-out" and not ready_made and rows.timestamp is None:
+        notes.append("no time is known, so the pairs that leave-k-out leaves out are drawn at random.")
+    if sorted_lists:
         notes.append(
             "every list to train on has its items by ascending id, which is hardly the order in which they were chosen."
         )
+    given_split = {"method": "given"} | ({} if how.carve is None else {"validation": how.carve, "by": split.to_dict()})
     record = {
         "read": [dict(source.read_as) for source in rows.sources],
         "rows": rows.rows_read,
         "filters": [step.to_dict() for step in removed],
         "notes": notes,
         **({"titles": rows.titles.to_dict()} if rows.titles is not None and titles is None else {}),
-        "split": {"method": "given"} if ready_made else split.to_dict(),
+        "split": given_split if ready_made else split.to_dict() | _share_of_cut(split, how),
+        **({"held_out": held_out} if held_out else {}),
+        **({"weights": _weights_record(rows, how)} if rows.weight is not None else {}),
     }
     if titles is None and rows.titles is not None:
         titles = rows.titles.titles
-    return assemble(rows, part, name, repeats, record, titles)
+    return assemble(rows, name, repeats, record, titles, how.weighting)
 
 
 def _refuse_impossible(rows: Interactions, how: Preparation, split: Split, ready_made: bool) -> None:
@@ -135,6 +176,54 @@ def _refuse_impossible(rows: Interactions, how: Preparation, split: Split, ready
         )
     if ready_made and (how.user_core or how.item_core):
         raise ConfigError("a k-core would change ready-made splits; filter before splitting, or drop the option.")
+    if how.carve is not None and not ready_made and split.cut is None:
+        raise ConfigError(
+            "a share for validation is carved out of a ready-made training part, or of what is before a cut (--cut); "
+            "set the shares of another split by --ratios."
+        )
+    if how.carve is not None and split.validation_cut is not None:
+        raise ConfigError("a share and a cut for validation were both given; choose one of them.")
+    if how.carve is not None and ready_made and (rows.part == 1).any():
+        raise ConfigError("the data has a validation part already; leave the share for validation out.")
+    if how.repeats is not None and not ready_made and not divides_events(rows, split):
+        raise ConfigError(
+            f"--repeats {how.repeats} is about pairs that a later part has again, which the split {split.method} never "
+            "has; leave it out, or split by time."
+        )
+
+
+def _carved(rows: Interactions, how: Preparation, split: Split, ready_made: bool) -> Interactions:
+    """Return the rows with their parts, after a share of the training part has become the validation part."""
+    if ready_made and how.carve is None:
+        return rows
+    share = how.carve if ready_made else _share_of_cut(split, how).get("validation")
+    return rows if share is None else replace(rows, part=carve(rows, rows.part, share, split))
+
+
+def _share_of_cut(split: Split, how: Preparation) -> dict[str, float]:
+    """Return the share for validation of the events before a cut, or nothing for other splits."""
+    if split.cut is None or split.validation_cut is not None:
+        return {}
+    return {"validation": CARVED if how.carve is None else how.carve}
+
+
+def _held_out(
+    rows: Interactions, how: Preparation, removed: list[Removed], *, events: bool
+) -> tuple[Interactions, dict[str, Any]]:
+    """Return the rows without the held-out pairs that ``how.repeats`` drops, and the entry of the record."""
+    if not events and how.repeats is None:
+        return rows, {}
+    rule = how.repeats or "drop"
+    again, counts = held_out_repeats(rows)
+    if rule == "drop":
+        removed.append(Removed("held-out pairs of an earlier part", int(again.sum()), 0, 0))
+        rows = rows.keep(~again)
+    return rows, {"repeats": rule, **counts}
+
+
+def _weights_record(rows: Interactions, how: Preparation) -> dict[str, str]:
+    column = rows.sources[0].read_as.get("columns", {}).get("weight", "") if rows.sources else ""
+    return {"from": "number of events" if how.weighting.count else str(column), "transform": str(how.weighting)}
 
 
 def _sorted_lists(rows: Interactions) -> bool:
@@ -149,19 +238,24 @@ def _sorted_lists(rows: Interactions) -> bool:
 
 
 def _filter(
-    rows: Interactions, how: Preparation, names: Sequence[str]
+    rows: Interactions, how: Preparation, names: Sequence[str], *, merge: bool
 ) -> tuple[Interactions, list[Removed], dict[str, int]]:
-    """Return the remaining rows, what each filter removed, and the number of repeats in each part."""
+    """Return the remaining rows, what each filter removed, and the number of repeats in each part.
+
+    ``merge``: each pair of a part is kept once.
+    """
     removed = list(rows.removed)
     if not len(rows):
         filters = " and ".join(f"'{step.filter}'" for step in removed if step.pairs)
         raise DataError(f"the filter {filters} leaves no interaction of {rows.rows_read:,}; change it.")
     before = np.bincount(rows.part, minlength=len(names)) + rows.merged[: len(names)]
-    rows, repeated = drop_repeats(rows)
+    if merge:
+        rows, repeated = drop_repeats(rows)
+        removed.append(repeated)
     after = np.bincount(rows.part, minlength=len(names))
-    removed.append(repeated)
     if how.user_core > 1 or how.item_core > 1:
-        rows, cored = k_core(rows, how.user_core, how.item_core, iterate=how.iterate_core)
+        core = k_core if merge else core_of_events
+        rows, cored = core(rows, how.user_core, how.item_core, iterate=how.iterate_core)
         removed.append(cored)
     repeats = {name: int(before[number] - after[number]) for number, name in enumerate(names)}
     return rows.compact(), removed, repeats
@@ -198,21 +292,28 @@ def _is_placeholder(text: str) -> bool:
 
 def assemble(
     rows: Interactions,
-    part: NDArray[np.int8],
     name: str,
     repeats: Mapping[str, int],
     record: Mapping[str, Any],
     titles: Mapping[str, str] | None,
+    weighting: Weighting = Weighting(),
 ) -> Dataset:
-    """Return the dataset of rows that hold each pair once; ``part`` (n,) is 0 for train, 1 validation, 2 test."""
+    """Return the dataset of rows that hold each pair of a part once; a part is 0 for train, 1 validation, 2 test."""
     n_users, n_items = len(rows.users), len(rows.items)
-    place = None if rows.timestamp is None else count_earlier(rows.user_idx, rows.timestamp)
+    # The positions in lists are an order, not times.
+    listed = any(source.listed for source in rows.sources)
+    values = {
+        "place": None if rows.timestamp is None else count_earlier(rows.user_idx, rows.timestamp),
+        "time": None if listed else rows.timestamp,
+        "weight": None if rows.weight is None else weighting.apply(rows.weight),
+    }
     key = rows.user_idx.astype(np.int64) * n_items + rows.item_idx
     splits = {}
     for number, split in enumerate(SPLITS):
-        chosen = part == number
+        chosen = rows.part == number
         pairs = Pairs.from_indices(rows.user_idx[chosen], rows.item_idx[chosen], n_users, n_items)
-        splits[split] = pairs if place is None else pairs.with_places(key[chosen], place[chosen])
+        known = {what: array[chosen] for what, array in values.items() if array is not None}
+        splits[split] = pairs.with_values(key[chosen], **known) if known else pairs
     if not len(splits["train"]):
         raise DataError(f"{name} has no training pair; give more data or another split.")
     items = rows.items.with_titles(dict(titles)) if titles else rows.items

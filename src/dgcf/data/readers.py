@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgcf.data import sniff
 from dgcf.data.columns import ReadOptions as ReadOptions
+from dgcf.data.columns import SourceAsRead as SourceAsRead
 from dgcf.data.columns import choose_columns
 from dgcf.data.paths import listed, local_path, partitioned_below, shown
 from dgcf.data.source import NUMBERS, Source, id_expression, with_time_format

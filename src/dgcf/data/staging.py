@@ -69,6 +69,12 @@ _CHECKS = (
         "a timestamp that is neither a number nor a date",
         "correct or remove it, or name the form of all times with --timestamp-format",
     ),
+    _Check(
+        "weight",
+        "isfinite(weight) IS NOT TRUE OR weight < 0",
+        "a weight that is not a number from 0 on",
+        "correct it, or leave such rows out with --where",
+    ),
     _Check("split", "part IS NULL", "a split that is none of train, validation and test"),
 )
 
@@ -79,10 +85,10 @@ def stage(
     options: ReadOptions,
     filters: Sequence[tuple[str, str]],
     *,
-    timed: bool,
+    roles: Sequence[str],
     split_column: bool,
 ) -> Staged:
-    """Read the rows that pass the filters into the table ``staged``.
+    """Read the rows that pass the filters into the table ``staged``; ``roles`` are its further columns of numbers.
 
     ``filters`` are names and SQL conditions on the columns of a source, applied after those of the options. A row
     whose condition is NULL passes: it is refused as invalid.
@@ -91,9 +97,9 @@ def stage(
     steps += [(SKIPPED, f"NOT {MISSING}")] if options.missing == "skip" else []
     steps += [(name, f"({condition}) IS NOT FALSE") for name, condition in filters]
     passed = " AND ".join(condition for _, condition in steps) or "true"
-    opened = _read(con, sources, passed, timed, split_column)
+    opened = _read(con, sources, passed, roles, split_column)
     staged = Staged(tuple(opened), passed, 0, (), any(source.packed for source in opened))
-    for check, count in _invalid(con, staged, timed):
+    for check, count in _invalid(con, staged, roles):
         raise DataError(_bad_rows(con, opened, check, count, passed))
     if not steps:
         return replace(staged, rows_read=int(con.execute(f"SELECT {staged.counted} FROM staged").fetchall()[0][0] or 0))
@@ -102,12 +108,12 @@ def stage(
 
 
 def _read(
-    con: DuckDBPyConnection, sources: Sequence[Source], passed: str, timed: bool, split_column: bool
+    con: DuckDBPyConnection, sources: Sequence[Source], passed: str, roles: Sequence[str], split_column: bool
 ) -> list[Source]:
     """Fill the table ``staged``; times that are neither numbers nor ISO 8601 are recognised, and read again."""
     opened = list(sources)
-    _fill(con, opened, passed, timed, split_column)
-    if not timed:
+    _fill(con, opened, passed, roles, split_column)
+    if "timestamp" not in roles:
         return opened
     check = next(check for check in _CHECKS if check.role == "timestamp")
     unread = {part for (part,) in con.execute(f"SELECT DISTINCT part FROM staged WHERE {check.test}").fetchall()}
@@ -127,29 +133,32 @@ def _read(
                 opened[part], recognised = with_time_format(source, form), True
     if recognised:
         con.execute("DROP TABLE staged")
-        _fill(con, opened, passed, timed, split_column)
+        _fill(con, opened, passed, roles, split_column)
     return opened
 
 
-def _fill(con: DuckDBPyConnection, sources: Sequence[Source], passed: str, timed: bool, split_column: bool) -> None:
-    time = ", timestamp" if timed else ""
+def _fill(
+    con: DuckDBPyConnection, sources: Sequence[Source], passed: str, roles: Sequence[str], split_column: bool
+) -> None:
+    more = "".join(f", {role}" for role in roles)
     selects = [
         f"SELECT user, item, {_fine(source)} AS fine, "
-        f"({PART_OF_SPLIT if split_column else part})::TINYINT AS part{time} FROM ({source.rows()}) WHERE {passed}"
+        f"({PART_OF_SPLIT if split_column else part})::TINYINT AS part{more} FROM ({source.rows()}) WHERE {passed}"
         for part, source in enumerate(sources)
     ]
-    con.execute(f"CREATE TEMP TABLE staged AS {_merge_repeats(' UNION ALL '.join(selects), sources, timed)}")
+    con.execute(f"CREATE TEMP TABLE staged AS {_merge_repeats(' UNION ALL '.join(selects), sources, roles)}")
 
 
-def _merge_repeats(rows: str, sources: Sequence[Source], timed: bool) -> str:
+def _merge_repeats(rows: str, sources: Sequence[Source], roles: Sequence[str]) -> str:
     """Return the query with repeats merged and counted, if a small file may hold billions of equal rows."""
     if not any(source.packed for source in sources):
         return rows
-    # Grouped by finiteness, so that the maximum does not hide an invalid time.
-    latest, finite = (", max(timestamp) AS timestamp", ", isfinite(timestamp)") if timed else ("", "")
+    # Grouped by validity, so that the maximum or the sum does not hide an invalid number.
+    merged = {"timestamp": "max(timestamp) AS timestamp", "weight": "sum(weight) AS weight"}
+    valid = {"timestamp": "isfinite(timestamp)", "weight": "isfinite(weight) AND weight >= 0"}
+    more, groups = ("".join(f", {one[role]}" for role in roles) for one in (merged, valid))
     return (
-        f"SELECT user, item, fine, part, count(*) AS times{latest} FROM ({rows}) "
-        f"GROUP BY user, item, fine, part{finite}"
+        f"SELECT user, item, fine, part, count(*) AS times{more} FROM ({rows}) GROUP BY user, item, fine, part{groups}"
     )
 
 
@@ -184,10 +193,10 @@ def _count_steps(
     return int(left[0][0]), tuple(removed)
 
 
-def _invalid(con: DuckDBPyConnection, staged: Staged, timed: bool) -> Iterator[tuple[_Check, int]]:
+def _invalid(con: DuckDBPyConnection, staged: Staged, roles: Sequence[str]) -> Iterator[tuple[_Check, int]]:
     """Yield each check that rows do not pass, and their number."""
     for check in _CHECKS:
-        if timed or check.role != "timestamp":
+        if check.role in roles or check.role not in ("timestamp", "weight"):
             count = con.execute(f"SELECT {staged.counted} FROM staged WHERE {check.test}").fetchall()[0][0]
             if count:
                 yield check, int(count)
@@ -197,7 +206,7 @@ def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], check: _Check,
     """Return the message for the first invalid row; the source is read again, in order."""
     read_in_order(con)
     for source in sources:
-        if check.role == "timestamp" and not source.has("timestamp"):
+        if check.role in ("timestamp", "weight") and not source.has(check.role):
             continue
         found = source.raw.get(check.role) or source.columns.get(check.role, "NULL")
         rows = source.rows(row="row_number() OVER ()", found=f"CAST({found} AS VARCHAR)")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgcf.data import sniff
-from dgcf.data.columns import Column, position
+from dgcf.data.columns import Column, ReadOptions, position
 from dgcf.data.paths import listed, local_path, shown
 from dgcf.data.readers import scan_text
 from dgcf.data.sql import connect, quote_name, sentence
@@ -92,6 +92,13 @@ def titles_of_rows(con: DuckDBPyConnection, staged: Staged, *, told: bool) -> Co
 
 def _too_large(name: str) -> str:
     return f"{name} holds more than {LARGEST >> 20} MiB of titles; keep the columns and rows that are needed."
+
+
+def titles_of(read: ReadOptions) -> dict[str, str] | None:
+    """Return titles by raw item id from the titles file of the options, or None if they name none."""
+    if read.titles is None:
+        return None
+    return read_titles(read.titles, read.encoding, item_col=read.titles_item_col, title_col=read.titles_title_col)
 
 
 def read_titles(
