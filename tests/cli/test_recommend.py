@@ -115,7 +115,7 @@ def test_ctrl_c_leaves_no_partial_file_and_the_next_call_resumes(
     dgcf_json("export", film_run, "--out", tmp_path / "films.dgcf")
     code = (
         "import time, dgcf.recommend.batch as b, dgcf.ranking.topk as r\n"
-        "b.Batch.__init__.__defaults__ = (20, True, 5)\n"
+        "b.Batch.__init__.__defaults__ = (20, True, 5, None)\n"
         "old = r.NumpyBackend.candidates\n"
         "def slow(*a): time.sleep(0.2); return old(*a)\n"
         "r.NumpyBackend.candidates = slow\n"

@@ -17,7 +17,7 @@ from dgcf.errors import DataError
 from dgcf.ranking import topk
 from dgcf.ranking.blend import Blend, BlendQueries, item_sum_scale
 from dgcf.ranking.rankings import Embeddings
-from dgcf.ranking.topk import Backend, NumpyBackend, TopK, top_k, top_k_among
+from dgcf.ranking.topk import Backend, NumpyBackend, Subset, TopK, top_k
 from dgcf.ranking.torch_backend import TorchBackend, item_sums, top_k_by_scores
 from dgcf.ranking.user_rules import BlendedRule, ConstantRow, embeddings_rule
 from dgcf.ranking.weights import DenseWeights, SparseWeights
@@ -114,7 +114,7 @@ def test_top_k_is_a_full_sort_of_dense_scores(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topk, "_BLOCK_SCORES", at_once)
         found = [
-            top_k_among(case.ranking.index(), case.ranking.queries(users), pairs_of(hidden), k, allowed, backend)[0]
+            top_k(Subset(case.ranking.index(), allowed), case.ranking.queries(users), pairs_of(hidden), k, backend)
             for backend in BACKENDS
         ]
     expected = sorted_whole(case.scores[users], hidden, allowed, min(k, int(allowed.sum())))

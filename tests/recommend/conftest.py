@@ -113,4 +113,5 @@ def films() -> Dataset:
 @pytest.fixture(scope="session")
 def fitted(films: Dataset) -> Recommender:
     """A recommender that has learned planted tastes."""
-    return Recommender("dgcf", layers=2, dim=16, epochs=60, learning_rate=1e-2, l2=1e-2, device="cpu").fit(films)
+    settings = {"layers": 2, "dim": 16, "epochs": 60, "learning_rate": 1e-2, "l2": 1e-2}
+    return Recommender("dgcf", preset="plain", device="cpu", **settings).fit(films)

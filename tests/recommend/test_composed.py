@@ -89,7 +89,7 @@ def test_recommendations_are_a_full_sort_of_dense_scores(
     rec, scores = Recommender.of(snapshot), dense_scores(snapshot)
     some = list(range(0, dataset.n_items, 2))
     for only in (None, some):
-        table = rec.recommend(list(range(dataset.n_users)), k, exclude_seen=exclude_seen, items=only, device=device)
+        table = rec.recommend(list(range(dataset.n_users)), k, exclude_seen=exclude_seen, only=only, device=device)
         for user in range(dataset.n_users):
             allowed = np.ones(dataset.n_items, dtype=bool) if only is None else np.isin(range(dataset.n_items), some)
             if exclude_seen:

@@ -65,7 +65,7 @@ class TestContract:
         ranked = rec.recommend("u00004", 160)
         np.testing.assert_array_equal(rec.score("u00004", ranked["item"]), ranked["score"])
         some = ranked["item"][3:40:5]
-        assert rec.recommend("u00004", 160, items=some)["item"] == some
+        assert rec.recommend("u00004", 160, only=some)["item"] == some
         assert rec.recommend("u00004", 160, exclude=some)["item"] == [i for i in ranked["item"] if i not in some]
 
     @pytest.mark.parametrize("name", ["rec.dgcf", "folder"])

@@ -387,12 +387,15 @@ def test_invalid_weights_are_refused(tmp_path: Path, members: dict[str, bytes], 
     refused(tmp_path, {**kept, "weights.safetensors": encode({"values": values.astype(np.float32)})}, "values")
 
 
-@pytest.mark.parametrize("change", [{}, {"weights.safetensors": encode({"values": np.zeros((5, 5), np.float32)})}])
-def test_embeddings_and_weights_exclude_each_other(
-    tmp_path: Path, members: dict[str, bytes], change: dict[str, bytes]
-) -> None:
-    kept = {name: data for name, data in members.items() if change or name != "embeddings.safetensors"}
-    refused(tmp_path, {**kept, **change}, "it has both embeddings.safetensors and weights.safetensors, or neither")
+def test_embeddings_or_weights_are_required(tmp_path: Path, members: dict[str, bytes]) -> None:
+    kept = {name: data for name, data in members.items() if name != "embeddings.safetensors"}
+    refused(tmp_path, kept, "it has neither embeddings.safetensors nor weights.safetensors")
+
+
+def test_dense_weights_beside_embeddings_are_refused(tmp_path: Path, members: dict[str, bytes]) -> None:
+    dense = encode({"values": np.zeros((5, 5), np.float32)})
+    reason = "weights.safetensors beside embeddings.safetensors is dense, expected sparse weights"
+    refused(tmp_path, {**members, "weights.safetensors": dense}, reason)
 
 
 def header(fields: Any, data: bytes = b"") -> bytes:

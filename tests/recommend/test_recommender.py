@@ -41,11 +41,10 @@ def test_known_user_gets_unseen_items_of_own_tastes(fitted: Recommender, films: 
     assert np.mean(right) > 0.6
 
 
-def test_list_is_empty_with_note_if_all_items_are_excluded(fitted: Recommender) -> None:
-    for words in ({"items": ["i00001"], "exclude": ["i00001"]}, {"exclude": fitted.snapshot.vocabulary("item").texts}):
-        table = fitted.recommend("u00000", 5, **words)
-        assert list(table["item"]) == []
-        assert "only 0 items are left" in table.notes[0]
+def test_list_is_empty_with_note_if_user_has_all_allowed_items(fitted: Recommender, films: Dataset) -> None:
+    table = fitted.recommend("u00000", 5, only=likes(films, "u00000"))
+    assert list(table["item"]) == []
+    assert "only 0 items are left" in table.notes[0]
 
 
 def test_seen_items_are_recommended_on_request(fitted: Recommender, films: Dataset) -> None:
@@ -57,9 +56,9 @@ def test_seen_items_are_recommended_on_request(fitted: Recommender, films: Datas
 def test_only_and_exclude(fitted: Recommender, films: Dataset) -> None:
     everything = fitted.recommend("u00001", 160)["item"]
     some = everything[10:30:3]
-    assert fitted.recommend("u00001", 160, items=some)["item"] == some
+    assert fitted.recommend("u00001", 160, only=some)["item"] == some
     assert fitted.recommend("u00001", 160, exclude=some)["item"] == [i for i in everything if i not in some]
-    assert fitted.recommend("u00001", 2, items=some, exclude=some[0])["item"] == some[1:3]
+    assert fitted.recommend("u00001", 2, only=some, exclude=some[0])["item"] == some[1:3]
 
 
 def test_many_users_equal_single_calls(fitted: Recommender) -> None:
@@ -167,7 +166,7 @@ def test_similarity_is_the_cosine(fitted: Recommender) -> None:
         (lambda rec: rec.recommend_for(["Noir"], 3), "'Noir' matches 20 titles"),
         (lambda rec: rec.recommend("u00000", 0), "k is 0; give a whole number from 1 on"),
         (lambda rec: rec.recommend("u00000", 2.5), "k is 2.5; give a whole number"),
-        (lambda rec: rec.recommend("u00000", items=[]), "the list of items is empty"),
+        (lambda rec: rec.recommend("u00000", only=[]), "the list of items is empty"),
         (lambda rec: rec.recommend(3.5), "3.5 is no id"),
         (lambda rec: rec.audience_for([]), "the list of users is empty"),
         (lambda rec: rec.similar_items([]), "the list of items is empty; give at least one item"),
@@ -209,7 +208,7 @@ def test_unfitted_recommender_raises_not_fitted() -> None:
 
 def test_get_and_set_params() -> None:
     rec = Recommender("lightgcn", layers=2, dim=8, seed=3)
-    wanted = {"model": "lightgcn", "preset": "plain", "seed": 3, "device": "auto", "layers": 2, "dim": 8}
+    wanted = {"model": "lightgcn", "preset": "default", "seed": 3, "device": "auto", "layers": 2, "dim": 8}
     assert rec.get_params() == wanted
     again = Recommender(**rec.get_params())
     assert again.get_params() == wanted

@@ -13,7 +13,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import DataError
 from dgcf.ranking.arrays import Floats, Indices, Rows, Side
 from dgcf.ranking.rankings import Array, Embeddings, ItemWeights
-from dgcf.ranking.similarity import Similarity, hide_itself, unit_rows
+from dgcf.ranking.similarity import Among, Similarity, cosines_among, hide_itself, unit_rows, weights_among
 from dgcf.ranking.topk import (
     Backend,
     Candidates,
@@ -191,3 +191,8 @@ class BlendSimilarity:
         itself = hide_itself(idx, len(self.index))
         queries = BlendQueries(self.index.rows.rows[idx], itself, np.full(len(idx), self.scale))
         return top_k(self.index, queries, itself, k), fewest_left(itself)
+
+    def among(self, candidates: Indices) -> Among:
+        cosines = cosines_among(self.index.rows.rows, candidates)
+        weights = weights_among(self.index.weights.weights, candidates)
+        return lambda place: cosines(place) + self.scale * weights(place)

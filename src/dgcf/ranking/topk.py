@@ -9,9 +9,10 @@ order. Hence one query or a thousand at a time, on a CPU or a GPU, give the same
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,10 @@ class TopK(NamedTuple):
 
     item_idx: Indices
     scores: Floats
+
+    def take(self, rows: Indices) -> TopK:
+        """Return some of the lists."""
+        return TopK(self.item_idx[rows], self.scores[rows])
 
 
 class Candidates(NamedTuple):
@@ -146,6 +151,40 @@ class WeightIndex:
         return _joined(candidates), np.concatenate(exact)
 
 
+@dataclass(frozen=True, eq=False)
+class Subset(Generic[Query]):
+    """The ``allowed`` items (n_items,) of an index alone, with the numbers that they have there."""
+
+    index: ItemIndex[Query]
+    allowed: NDArray[np.bool_]
+
+    @cached_property
+    def items(self) -> Indices:
+        return np.flatnonzero(self.allowed)
+
+    @cached_property
+    def _restricted(self) -> ItemIndex[Query]:
+        return self.index if len(self) == len(self.index) else self.index.restrict(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def restrict(self, items: Indices) -> ItemIndex[Query]:
+        return self.index.restrict(self.items[items])
+
+    def within(self, pairs: Pairs) -> Pairs:
+        """Return the pairs of allowed items, numbered from 0."""
+        if len(self) == len(self.allowed):
+            return pairs
+        keep = self.allowed[pairs.indices]
+        indptr = np.concatenate([[0], np.cumsum(keep)])[pairs.indptr].astype(np.int64)
+        return Pairs(indptr, (np.cumsum(self.allowed) - 1)[pairs.indices[keep]].astype(np.int32), len(self))
+
+    def search(self, queries: Query, hidden: Pairs, k: int, backend: Backend) -> tuple[Candidates, Floats]:
+        candidates, exact = self._restricted.search(queries, self.within(hidden), k, backend)
+        return Candidates(candidates.query, self.items[candidates.item]), exact
+
+
 def rows_at_once(n_items: int) -> int:
     """Return the number of queries whose scores are held at once."""
     return max(1, _BLOCK_SCORES // max(n_items, 1))
@@ -206,20 +245,9 @@ def top_k(index: ItemIndex[Query], queries: Query, hidden: Pairs, k: int, backen
     return TopK(item_idx, scores)
 
 
-def top_k_among(
-    index: ItemIndex[Query], queries: Query, hidden: Pairs, k: int, allowed: NDArray[np.bool_], backend: Backend = NUMPY
-) -> tuple[TopK, int]:
-    """Return ``top_k`` of the ``allowed`` items (n_items,) alone, and the smallest number of them a query had left."""
-    if allowed.all():
-        return top_k(index, queries, hidden, k, backend), fewest_left(hidden)
-    items = np.flatnonzero(allowed)
-    keep = allowed[hidden.indices]
-    indptr = np.concatenate([[0], np.cumsum(keep)])[hidden.indptr].astype(np.int64)
-    within = Pairs(indptr, (np.cumsum(allowed) - 1)[hidden.indices[keep]].astype(np.int32), len(items))
-    if not len(items):
-        return TopK(np.empty((hidden.n_users, 0), dtype=np.int64), np.empty((hidden.n_users, 0))), 0
-    best = top_k(index.restrict(items), queries, within, k, backend)
-    return TopK(np.where(best.item_idx >= 0, items[best.item_idx], -1), best.scores), fewest_left(within)
+def joined(parts: Sequence[TopK]) -> TopK:
+    """Return the lists of all parts, which have as many columns."""
+    return TopK(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def fewest_left(hidden: Pairs) -> int:

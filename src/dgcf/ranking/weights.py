@@ -37,6 +37,10 @@ class WeightMatrix(ABC):
         """Return the entries that ``rows`` have in one column, (n,)."""
 
     @abstractmethod
+    def row(self, row: int, columns: Numbers) -> Floats:
+        """Return the entries that one row has in ``columns``, (n,)."""
+
+    @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Return all arrays that it consists of, by name."""
 
@@ -56,6 +60,9 @@ class DenseWeights(WeightMatrix):
 
     def column(self, rows: Numbers, column: int) -> Floats:
         return np.asarray(self.values[rows, column], dtype=np.float64)
+
+    def row(self, row: int, columns: Numbers) -> Floats:
+        return np.asarray(self.values[row, columns], dtype=np.float64)
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return {"values": self.values}
@@ -90,6 +97,14 @@ class SparseWeights(WeightMatrix):
             if entry < last and self.indices[entry] == column:
                 entries[place] = self.values[entry]
         return entries
+
+    def row(self, row: int, columns: Numbers) -> Floats:
+        first, last = self.indptr[row], self.indptr[row + 1]
+        own, values = self.indices[first:last], self.values[first:last]
+        if not len(own):
+            return np.zeros(len(columns))
+        entry = np.minimum(np.searchsorted(own, columns), len(own) - 1)
+        return np.where(own[entry] == columns, values[entry].astype(np.float64), 0.0)
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return {"indptr": self.indptr, "indices": self.indices, "values": self.values}

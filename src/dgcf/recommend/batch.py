@@ -24,8 +24,10 @@ from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.files import ADVICE, atomic_file, explain_os_errors
 from dgcf.ranking.arrays import Indices
-from dgcf.ranking.topk import NUMPY, Backend, TopK, top_k
+from dgcf.ranking.topk import NUMPY, Backend, TopK
 from dgcf.recommend.chunks import Chunks, chunks_beside, sweep_chunks
+from dgcf.recommend.prepared import Prepared
+from dgcf.recommend.rerank import ItemRules
 from dgcf.recommend.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -39,12 +41,13 @@ Update = Callable[[float, float | None], None]
 
 @dataclass(frozen=True)
 class Batch:
-    """A job: the ``k`` best items of all users, by default without the items they have seen."""
+    """A job: the ``k`` best items of all users under rules, by default without the items they have seen."""
 
     snapshot: Snapshot
     k: int = 20
     exclude_seen: bool = True
     chunk: int = CHUNK
+    rules: ItemRules | None = None
 
     def write(
         self, target: Path, *, overwrite: bool = False, update: Update | None = None, backend: Backend = NUMPY
@@ -52,7 +55,7 @@ class Batch:
         """Write a Parquet, CSV or JSON-lines file, by its suffix; call ``update(done, total)`` after each chunk."""
         kind = self._check_target(target, overwrite)
         starts = range(0, self.snapshot.n_users, self.chunk)
-        ranking, index = self.snapshot.ranking, self.snapshot.ranking.index()
+        ranking, ranker = self.snapshot.ranking, Prepared(self.snapshot).ranker(self.rules)
         with chunks_beside(target, self._job()) as chunks, table_engine(target) as engine:
             sources = [path_literal(chunks.path(start)) for start in starts]
             resumed = len(chunks)
@@ -60,13 +63,21 @@ class Batch:
                 if start not in chunks:
                     users = np.arange(start, min(start + self.chunk, self.snapshot.n_users))
                     hidden = self.snapshot.hidden_items(users, self.exclude_seen)
-                    ranked = top_k(index, ranking.queries(users), hidden, self.k, backend)
+                    ranked = ranker.top_k(ranking.queries(users), hidden, self.k, backend)
                     self._write_chunk(engine, users, ranked, chunks)
                 if update is not None:
                     update(min(start + self.chunk, self.snapshot.n_users), self.snapshot.n_users)
             rows = sum(chunks[start]["rows"] for start in starts)
             _join(engine, sources, target, kind, rows)
-        return {"out": str(target), "format": kind, "users": self.snapshot.n_users, "rows": rows, "resumed": resumed}
+        done = {"out": str(target), "format": kind, "users": self.snapshot.n_users, "rows": rows, "resumed": resumed}
+        return done | {"notes": self._notes(rows)}
+
+    def _notes(self, rows: int) -> list[str]:
+        if self.rules is None:
+            return []
+        short = self.k * self.snapshot.n_users - rows
+        lists = [f"{short:,} places are empty: the rules leave some users fewer than {self.k} items."] if short else []
+        return [*self.rules.notes, *lists]
 
     def _check_target(self, target: Path, overwrite: bool) -> str:
         """Return the format of the target; raise an error if it cannot be written."""
@@ -92,6 +103,8 @@ class Batch:
         for array in (*arrays, users.blob, users.offsets, items.blob, items.offsets):
             digest.update(np.ascontiguousarray(array).data)
         digest.update(json.dumps(items.titles).encode())
+        for array in () if self.rules is None else self.rules.arrays():
+            digest.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     def _write_chunk(self, engine: duckdb.DuckDBPyConnection, users: Indices, ranked: TopK, chunks: Chunks) -> None:

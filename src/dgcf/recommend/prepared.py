@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dgcf.data.pairs import Pairs
-from dgcf.errors import ConfigError, DataError
+from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Indices, Side
 from dgcf.ranking.similarity import CosineSimilarity, Similarity
-from dgcf.ranking.topk import NUMPY, Backend, ItemIndex, TopK, top_k_among
+from dgcf.ranking.topk import NUMPY, Backend, EmbeddingIndex, ItemIndex, TopK
 from dgcf.recommend.foldin import FoldIn
-from dgcf.recommend.lookup import Ids, Names, as_list
+from dgcf.recommend.lookup import Ids, Names, Unknown, as_list, note_unknown
+from dgcf.recommend.rerank import ItemRules, Ranker
+from dgcf.recommend.rules import RuleArguments, Rules
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.recommend.table import Table
 from dgcf.recommend.users import Users, users_of
@@ -26,6 +29,7 @@ class Prepared:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
+        self._last_ranker: Ranker | None = None
 
     @cached_property
     def names(self) -> dict[Side, Names]:
@@ -78,40 +82,80 @@ class Prepared:
             raise DataError(f"the list of {side}s is empty; give at least one {side}.")
         return index
 
-    def distinct(self, side: Side, names: Ids) -> tuple[Indices, list[str]]:
-        """Return the distinct indices of names, ascending, and a note on each repeated name."""
-        index, counts = np.unique(self.find_some(side, names), return_counts=True)
+    def known_users(self, users: Ids, unknown: Unknown) -> tuple[list[RawId], Indices, list[str]]:
+        """Return raw ids of users, their indices, −1 for an unknown one, and a note on these; ``skip`` drops them."""
+        ids, index, absent = self.names["user"].find_known(users, unknown)
+        effect = "left out" if unknown == "skip" else "given popular items"
+        notes = note_unknown(absent, "user", effect)
+        if unknown == "skip":
+            ids, index = [name for name, number in zip(ids, index, strict=True) if number >= 0], index[index >= 0]
+        return ids, index, notes
+
+    def distinct(self, side: Side, names: Ids, unknown: Unknown = "raise") -> tuple[Indices, list[str]]:
+        """Return the distinct indices of names, ascending, and notes on unknown and repeated ones."""
+        ids, given, absent = self.names[side].find_known(names, unknown)
+        if not ids:
+            raise DataError(f"the list of {side}s is empty; give at least one {side}.")
+        index, counts = np.unique(given[given >= 0], return_counts=True)
         title = self.snapshot.vocabulary(side).title_of
         repeated = [title(number) for number in index[counts > 1].tolist()]
-        return index, [f"{name} was given more than once and counts once." for name in repeated]
+        notes = [f"{name} was given more than once and counts once." for name in repeated]
+        return index, [*note_unknown(absent, side, "ignored"), *notes]
 
-    def user_items(self, items: Ids, user: RawId | None) -> tuple[Indices, int | None, list[str]]:
+    def user_items(
+        self, items: Ids, user: RawId | None, unknown: Unknown = "raise"
+    ) -> tuple[Indices, int | None, list[str]]:
         """Return all items of a new user, or of a known one with new ``items``, ascending; the user's index; notes."""
-        index, notes = self.distinct("item", items)
+        index, notes = self.distinct("item", items, unknown)
         if user is None:
             return index, None, notes
         known = self.names["user"].find(user)
         return np.union1d(index, self.snapshot.train[known]), known, notes
 
-    def rank(
-        self,
-        queries: Any,
-        hidden: Pairs,
-        k: int,
-        only: Ids | None = None,
-        exclude: Ids | None = None,
-        device: str | None = None,
-    ) -> tuple[TopK, list[str]]:
-        """Return the k best items, restricted to ``only``, without hidden and excluded ones; and notes."""
-        k = require_k(k)
-        allowed = np.ones(self.snapshot.n_items, dtype=bool)
-        if only is not None:
-            allowed[:] = False
-            allowed[self.distinct("item", only)[0]] = True
-        if exclude is not None:
-            allowed[self.find("item", exclude)] = False
-        best, left = top_k_among(self.index, queries, hidden, k, allowed, backend_on(device))
-        return best, note_if_short(k, left)
+    def informative(self, items: Indices) -> bool:
+        """Return whether any user has one of the items in training."""
+        return bool(self.snapshot.train.item_degrees[items].any())
+
+    def ranker(self, rules: ItemRules | None = None) -> Ranker:
+        """Return what ranks under rules; the one used last is kept."""
+        rules = self._no_rules if rules is None else rules
+        ranker = self._last_ranker
+        if ranker is None or ranker.rules is not rules:
+            ranker = self._last_ranker = self._ranker_of(self.index, rules)
+        return ranker
+
+    @cached_property
+    def _no_rules(self) -> ItemRules:
+        return ItemRules(np.ones(self.snapshot.n_items, dtype=bool))
+
+    def _ranker_of(self, index: ItemIndex[Any], rules: ItemRules) -> Ranker:
+        return Ranker(index, rules, self.similarity("item") if rules.mmr else None)
+
+    def popular(self, rules: ItemRules | None, hidden: Pairs, k: int) -> TopK:
+        """Return the items that most users have in training, under rules; a score is their number.
+
+        ``hidden`` has one row, the items to leave out.
+        """
+        degrees = self.snapshot.train.item_degrees[:, None].astype(np.float32)
+        ranker = self._ranker_of(EmbeddingIndex(degrees), self._no_rules if rules is None else rules)
+        return ranker.top_k(np.ones((1, 1), dtype=np.float32), hidden, k)
+
+    def resolve(self, rules: Rules | ItemRules | None, arguments: RuleArguments) -> ItemRules | None:
+        """Return rules by item index, given as an object or as keyword arguments; None if there are none."""
+        if rules is not None and arguments:
+            raise ConfigError(f"rules are given twice, as an object and as {', '.join(arguments)}; give one of them.")
+        names = [each.name for each in fields(Rules)]
+        for name in set(arguments) - set(names):
+            near = did_you_mean(name, names) or "."
+            raise ConfigError(f"there is no argument {name!r}; rules are {', '.join(names)}{near}")
+        given = Rules(**arguments) if rules is None and arguments else rules
+        return given.resolve(self.names["item"]) if isinstance(given, Rules) else given
+
+    def notes(self, notes: Sequence[str], rules: ItemRules | None, best: TopK, k: int) -> list[str]:
+        """Return all notes on lists: those given, those on the rules, and one if a list is shorter than k."""
+        lengths = (best.item_idx >= 0).sum(1)
+        ruled = () if rules is None else rules.notes
+        return [*notes, *ruled, *(note_if_short(k, int(lengths.min())) if len(lengths) else [])]
 
     def table(self, first: Mapping[str, Sequence[Any]], best: TopK, notes: Sequence[str], side: Side = "item") -> Table:
         """Return a table with a row per ranked item or user; ``first`` are leading columns with a value per query."""

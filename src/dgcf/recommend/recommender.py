@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from dgcf.errors import DataError, NotFittedError
+from dgcf.data.pairs import Pairs
+from dgcf.errors import ConfigError, DataError, NotFittedError
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Floats, Side
-from dgcf.ranking.topk import EmbeddingIndex, one_query, top_k
+from dgcf.ranking.topk import EmbeddingIndex, TopK, joined, one_query, top_k
 from dgcf.recommend import artifact
 from dgcf.recommend.explain import Explanation
 from dgcf.recommend.foldin import FoldIn
-from dgcf.recommend.lookup import Ids, Names
-from dgcf.recommend.prepared import Prepared, note_if_short, require_k
+from dgcf.recommend.lookup import Ids, Names, Unknown, item_lists
+from dgcf.recommend.prepared import Prepared, backend_on, note_if_short, require_k
+from dgcf.recommend.rerank import ItemRules
+from dgcf.recommend.rules import RuleArguments, Rules
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.recommend.table import Table
+
+if TYPE_CHECKING:
+    from dgcf.recommend.batch import Update
 
 OWN_PARAMETERS = ("model", "preset", "seed", "device")
 
@@ -135,46 +141,96 @@ class Recommender:
         k: int = 10,
         *,
         exclude_seen: bool = True,
-        items: Ids | None = None,
-        exclude: Ids | None = None,
+        unknown: Unknown = "raise",
         device: str | None = None,
+        rules: Rules | ItemRules | None = None,
+        **arguments: Unpack[RuleArguments],
     ) -> Table:
         """Return the k best items of each user: columns user, item, rank, score, and title where titles are known.
 
-        Restrict to ``items``; never recommend ``exclude``. ``device`` ranks with torch there ("cpu", "cuda") instead
-        of with NumPy, and gives the same.
+        ``unknown`` users are refused, skipped, or given the most popular items. Rules are given as an object or as
+        arguments, the fields of ``Rules``: ``only``, ``exclude``, ``items_table``, ``where``, ``max_per``, ``boost``,
+        ``mmr``. ``device`` ranks with torch there ("cpu", "cuda") instead of with NumPy, and gives the same.
         """
-        prepared = self._prepared
-        index = prepared.find("user", users)
-        queries, hidden = self.snapshot.ranking.queries(index), self.snapshot.hidden_items(index, exclude_seen)
-        best, notes = prepared.rank(queries, hidden, k, items, exclude, device)
-        return prepared.table({"user": [self.snapshot.users.id_of(user) for user in index.tolist()]}, best, notes)
+        prepared, k = self._prepared, require_k(k)
+        under = prepared.resolve(rules, arguments)
+        ids, index, notes = prepared.known_users(users, unknown)
+        known = index[index >= 0]
+        queries, hidden = self.snapshot.ranking.queries(known), self.snapshot.hidden_items(known, exclude_seen)
+        best = prepared.ranker(under).top_k(queries, hidden, k, backend_on(device))
+        if len(known) < len(index):
+            popular = prepared.popular(under, Pairs.empty(1, self.snapshot.n_items), k)
+            best = joined([best, popular]).take(np.where(index >= 0, np.cumsum(index >= 0) - 1, -1))
+        return prepared.table({"user": ids}, best, prepared.notes(notes, under, best, k))
 
     def recommend_for(
         self,
-        items: Ids,
+        items: Ids | Iterable[Ids],
         k: int = 10,
         *,
         user: RawId | None = None,
         exclude_seen: bool = True,
-        candidates: Ids | None = None,
-        exclude: Ids | None = None,
+        unknown: Unknown = "raise",
+        rules: Rules | ItemRules | None = None,
+        **arguments: Unpack[RuleArguments],
     ) -> Table:
         """Return the k best items for a new user with ``items``, without any training.
 
         The user is folded into the graph; a model that represents users by their items alone is exact. With ``user``,
-        for that known user, who has ``items`` in addition. Restrict to ``candidates``; never recommend ``exclude``.
+        for that known user, who has ``items`` in addition. Several lists of items are several new users; the column
+        list then numbers them, instead of the column user. ``unknown`` items are refused or ignored; a list of such
+        items alone is skipped, or gives the most popular items. Rules are as in ``recommend``.
         """
+        prepared, k = self._prepared, require_k(k)
+        under = prepared.resolve(rules, arguments)
+        lists, several = item_lists(items)
+        if several and user is not None:
+            raise ConfigError(f"several lists of items were given for user {user!r}; give one list for a known user.")
+        ranked = [self._rank_new(one, k, user, exclude_seen, unknown, under) for one in lists]
+        notes = list(dict.fromkeys(note for _, notes in ranked for note in notes))
+        kept = [number for number, (best, _) in enumerate(ranked) if len(best.item_idx)]
+        best = joined([best for best, _ in ranked])
+        raw_id = None if user is None else self.snapshot.users.id_of(self.names["user"].find(user))
+        first = {"list": kept} if several else {"user": [raw_id]}
+        return prepared.table(first, best, prepared.notes(notes, under, best, k))
+
+    def _rank_new(
+        self, items: Ids, k: int, user: RawId | None, exclude_seen: bool, unknown: Unknown, rules: ItemRules | None
+    ) -> tuple[TopK, list[str]]:
+        """Return the k best items for one user with ``items``, and notes; no list at all for a skipped user."""
         prepared = self._prepared
-        index, known, notes = prepared.user_items(items, user)
-        query = prepared.users.query(index, known)
-        if not self.snapshot.train.item_degrees[index].any():
-            raise DataError("no user has any of these items in training, so nothing is known of them; give others.")
+        index, known, notes = prepared.user_items(items, user, unknown)
         seen = index if known is None else np.union1d(index, self.snapshot.seen[known])
         hidden = one_query(seen if exclude_seen else seen[:0], self.snapshot.n_items)
-        best, more = prepared.rank(query, hidden, k, candidates, exclude)
-        raw_id = None if known is None else self.snapshot.users.id_of(known)
-        return prepared.table({"user": [raw_id]}, best, notes + more)
+        if prepared.informative(index):
+            return prepared.ranker(rules).top_k(prepared.users.query(index, known), hidden, k), notes
+        nothing = "no user has any of these items in training, so nothing is known of them"
+        if unknown == "raise":
+            raise DataError(f"{nothing}; give others.")
+        popular = prepared.popular(rules, hidden, k)
+        skip = unknown == "skip"
+        effect = "the list is left out" if skip else "popular items are recommended"
+        return popular.take(np.arange(0 if skip else 1)), [*notes, f"{nothing}; {effect}."]
+
+    def recommend_all(
+        self,
+        target: str | Path,
+        k: int = 10,
+        *,
+        exclude_seen: bool = True,
+        overwrite: bool = False,
+        update: Update | None = None,
+        rules: Rules | ItemRules | None = None,
+        **arguments: Unpack[RuleArguments],
+    ) -> dict[str, Any]:
+        """Write the k best items of all users to a Parquet, CSV or JSON-lines file, in bounded memory; return counts.
+
+        ``update(done, total)`` is called after each chunk of users. Rules are as in ``recommend``.
+        """
+        from dgcf.recommend.batch import Batch  # here: answers about one user need no table engine
+
+        batch = Batch(self.snapshot, k, exclude_seen, rules=self._prepared.resolve(rules, arguments))
+        return batch.write(Path(target), overwrite=overwrite, update=update)
 
     def score(self, users: Ids, items: Ids) -> Floats:
         """Return the scores of pairs, (n,); one user against many items, or many against one, are repeated to fit."""

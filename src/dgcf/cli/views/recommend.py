@@ -21,6 +21,14 @@ def draw(answer: Mapping[str, Any]) -> None:
     _draw_ranked(answer["recommendations"], f"For {user}{f' who likes {liked}' if liked else ''}", answer["notes"])
 
 
+def draw_users(answer: Mapping[str, Any]) -> None:
+    """Print the recommendations for several users, then the notes."""
+    for found in answer["users"]:
+        _draw_ranked(found["recommendations"], f"For user {found['user']}", ())
+    for note in answer["notes"]:
+        notify(f"note: {note}")
+
+
 def draw_similar(answer: Mapping[str, Any]) -> None:
     """Print the nearest neighbours of an item or a user, then the notes."""
     side = "item" if "item" in answer else "user"
@@ -34,6 +42,8 @@ def draw_batch(result: Mapping[str, Any], n_items: int, target: Path) -> None:
         notify(f"note: k is {result['k']}, but there are {n_items:,} items; the lists are shorter.")
     if result["resumed"]:
         notify(f"note: {result['resumed']} chunks of an interrupted command were reused.")
+    for note in result["notes"]:
+        notify(f"note: {note}")
     out.print(
         f"{result['rows']:,} recommendations for {result['users']:,} users in {result['seconds']:.1f} s, "
         f"written to {target}",
@@ -62,9 +72,10 @@ def _draw_ranked(rows: Sequence[Mapping[str, Any]], title: str, notes: Sequence[
 
 
 def draw_explanation(explanation: Explanation, top: int, chart: Path | None) -> None:
-    """Print an explanation with its ``top`` largest parts of each kind."""
+    """Print an explanation with its ``top`` largest parts of each kind; 0 is all."""
     out.print(explanation.text(), soft_wrap=True)
-    out.print(explanation.top(top).table())
+    table = (explanation.top(top) if top else explanation).table()
+    out.print(table.to_rich(len(table)))
     layers = ", ".join(f"{number}: {value:.4f}" for number, value in enumerate(explanation.by_layer))
     out.print(f"by layer: {layers}; unexplained: {explanation.residual:.1e}", soft_wrap=True)
     if chart is not None:
