@@ -9,17 +9,32 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from dgcf.cli import completion
-from dgcf.cli.inputs import MAX_SEEDS, Device, Mask, Preset, model_option, out_option, read_dataset, set_option
+from dgcf.cli.inputs import (
+    MAX_SEEDS,
+    Device,
+    Mask,
+    Preset,
+    given_options,
+    model_option,
+    out_option,
+    read_and_show,
+    read_dataset,
+    set_option,
+    with_read_options,
+)
 from dgcf.cli.terminal import AsJson, emit, notify, progress
 from dgcf.config import parse_settings, read_toml
-from dgcf.data import Dataset
+from dgcf.data.columns import ReadOptions
 from dgcf.data.paths import absolute_source
 from dgcf.data.prepare import Preparation
 from dgcf.errors import ConfigError
 
 BASELINES_HELP = "Compare with popularity, item-knn, ease and ials on the validation split."
 
+ON_HELP = "Pairs to train on: train, or everything (all splits, for as many epochs as validation chose before)."
 
+
+@with_read_options
 def command(
     data: Annotated[
         str | None,
@@ -37,6 +52,7 @@ def command(
     config: Annotated[
         Path | None, Option(help="TOML file of settings, such as best.toml of `dgcf tune`; --set overrides it.")
     ] = None,
+    on: Annotated[str | None, Option(help=ON_HELP, show_default="train")] = None,
     seed: Annotated[int | None, Option(help="Random seed.", show_default="0")] = None,
     seeds: Annotated[int, Option(min=1, max=MAX_SEEDS, help="Number of runs, with consecutive seeds from --seed.")] = 1,
     device: Device = "auto",
@@ -52,6 +68,8 @@ def command(
         Option("--baselines/--no-baselines", help=BASELINES_HELP, show_default="only with default settings"),
     ] = None,
     as_json: AsJson = False,
+    *,
+    read: ReadOptions,
 ) -> None:
     """Train a model, keep the epoch that is best on the validation split, and measure it on the test split.
 
@@ -62,13 +80,15 @@ def command(
 
     Example: `dgcf train deoscirec/ml-100k --model dgcf --set layers=2`
 
+    Example: `dgcf train deoscirec/ml-100k --on everything`
+
     Example: `dgcf train --resume runs/deoscirec-ml-100k-dgcf-seed0`
     """
     from dgcf.cli.views import train as view  # here, because torch takes seconds to import
     from dgcf.cli.views.progress import training_progress
-    from dgcf.experiments import train
+    from dgcf.experiments import stages, train
     from dgcf.experiments.baselines import stand
-    from dgcf.train import Run, Size, resolve
+    from dgcf.train.plan import Plan
     from dgcf.train.presets import DEFAULT
 
     default = not (model or preset or settings or config or resume)
@@ -79,30 +99,34 @@ def command(
     if resume is not None:
         if seeds > 1 or folder is not None:
             raise ConfigError("--resume continues one run in its own folder; leave out --seeds and --out.")
-        run = Run.open(resume)
-        data, recipe = data or run.about["dataset"]["source"], run.recipe
-        dataset = _read(data, run.about["settings"])
-        summaries = [train.resume(run, dataset, options, model=model, preset=preset, settings=given, seed=seed)]
+        if on is not None:
+            raise ConfigError("--resume continues a run on the pairs that it began with; leave out --on.")
+        if read.given:
+            raise ConfigError(f"--resume reads the data as the run did; leave out {next(iter(given_options(read)))}.")
+        run = stages.first_run(resume)
+        data, metric = data or run.source, run.recipe.train.metric
+        dataset = read_dataset(run.source_as_read(data), _preparation(run.about["settings"]))
+        summaries = [stages.resume(resume, dataset, options, model=model, preset=preset, settings=given, seed=seed)]
     elif data is None:
         raise ConfigError("no dataset was given; name one, such as deoscirec/ml-100k.")
     else:
-        dataset = _read(data, given)
-        recipe = resolve(
-            model or "dgcf", dataset=dataset.name, preset=preset or DEFAULT, settings=given, size=Size.of(dataset)
-        )
+        dataset = read_and_show(data, _preparation(given), read)
+        plan = Plan(model or "dgcf", preset or DEFAULT, given, on or "train")  # type: ignore[arg-type]
+        metric = plan.last_stage(dataset)[1].train.metric
         seed_range = range(seed or 0, (seed or 0) + seeds)
-        summaries = train.start(dataset, recipe, seed_range, folder, absolute_source(data), options)
+        summaries = stages.start(dataset, plan, seed_range, folder, absolute_source(data), options)
     if not as_json:
         view.draw(summaries)  # before the baselines, which may be interrupted
     wanted = default if baselines is None else baselines
-    standing = stand(summaries, dataset, recipe.train.metric, mask, bar=progress) if wanted else None
+    watched = [summary.get("validated", summary) for summary in summaries]
+    standing = stand(watched, dataset, metric, mask, bar=progress) if wanted else None
     answer = {**train.combine(summaries), "baselines": standing and standing.to_dict()}
     emit(answer, as_json, lambda: view.draw_standing(standing, data))
 
 
-def _read(source: str, settings: Mapping[str, Any]) -> Dataset:
-    """Load a dataset; a file that is prepared on the way keeps the order of its pairs if the settings need it."""
-    return read_dataset(source, Preparation(keep_order=bool(settings.get("recency"))))
+def _preparation(settings: Mapping[str, Any]) -> Preparation:
+    """Return the preparation of a file: it keeps the order of the pairs if the settings need it."""
+    return Preparation(keep_order=bool(settings.get("recency")))
 
 
 def _once(config: Path | None, in_file: dict[str, Any], name: str, given: str | None) -> str | None:

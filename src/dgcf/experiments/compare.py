@@ -15,6 +15,7 @@ from typing import Any
 
 from dgcf.config import parse_settings, read_toml, refuse_unknown
 from dgcf.data import load
+from dgcf.data.columns import SourceAsRead
 from dgcf.data.dataset import Dataset
 from dgcf.data.paths import absolute_source
 from dgcf.errors import ConfigError, DgcfError, StoppedError, did_you_mean
@@ -29,7 +30,7 @@ from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, Size, groups, pick_device, resolve
 from dgcf.train.recipe import setting_keys
-from dgcf.train.run.folder import order_of
+from dgcf.train.run.description import order_of
 from dgcf.train.run.plots import CURVES, plot_run
 
 
@@ -50,7 +51,7 @@ class Options:
     notify: Notify = lambda text: None
     bar: Bar = lambda what, total: nullcontext(lambda done, total: None)
 
-    def read(self, source: str) -> Dataset:
+    def read(self, source: str | SourceAsRead) -> Dataset:
         with self.bar(f"reading {source}", None):
             return load(source, notify=self.notify)
 
@@ -85,16 +86,22 @@ class Plan:
 # -- compare ----------------------------------------------------------------------------------------------------------
 
 
-def compare_models(source: str, request: Request, folder: Path | None, options: Options) -> CompareResult:
+def compare_models(
+    source: str,
+    request: Request,
+    folder: Path | None,
+    options: Options,
+    read: Callable[[str], Dataset] | None = None,
+) -> CompareResult:
     """Train what is missing in ``folder`` and compare the models on the dataset ``source``, each with all its seeds.
 
-    Everything that can be refused is refused before training.
+    Everything that can be refused is refused before training. ``read`` loads the dataset; by default ``options`` do.
     """
     if len(request.models) < 2:
         names = ", ".join(request.models) or "nothing"
         raise ConfigError(f"--models names only {names}; give two or more, with commas between them.")
     reference = options.reference_index(request.models)
-    dataset = options.read(source)
+    dataset = (read or options.read)(source)
     plans = plan_models(request, dataset)
     evaluator = RunEvaluator.of(dataset, options.mask, options.ks)
     folder = folder or Path("runs") / f"compare-{dataset.name.replace('/', '-')}"
@@ -116,7 +123,7 @@ def compare_runs(paths: Sequence[str], source: str | None, options: Options) -> 
     _refuse_other_datasets(runs)
     labels = run_labels(runs)
     reference = options.reference_index(labels)
-    dataset = options.read(source or runs[0].about["dataset"]["source"])
+    dataset = options.read(runs[0].source_as_read(source))
     evaluator = RunEvaluator.of(dataset, options.mask, options.ks)
     return compare(evaluator, [(label, [run]) for label, run in zip(labels, runs, strict=True)], options, reference)
 

@@ -18,7 +18,7 @@ from dgcf.experiments.study.folder import Study
 from dgcf.random import key_of
 from dgcf.train import Recipe, Size, resolve
 from dgcf.train.presets import DEFAULT
-from dgcf.train.run.folder import order_of
+from dgcf.train.run.description import order_of
 
 
 @dataclass(frozen=True)

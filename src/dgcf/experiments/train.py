@@ -19,6 +19,7 @@ from dgcf.experiments.measure import MeanStd
 from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, Trained, Validate, groups, pick_device, resolve, train_together
+from dgcf.train.blend import Blender
 from dgcf.train.run.observer import Several
 from dgcf.train.run.tracking import refuse_unknown_trackers, tracked
 
@@ -38,25 +39,35 @@ class Options:
     notify: Notify
 
 
-def start(
-    dataset: Dataset, recipe: Recipe, seeds: Sequence[int], folder: Path | None, source: str, options: Options
+def start_runs(
+    dataset: Dataset,
+    recipe: Recipe,
+    seeds: Sequence[int],
+    folder: Path | None,
+    source: str,
+    options: Options,
+    more: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Train a new run for each seed, and return their summaries.
 
-    Everything that can be refused is refused before training. ``source`` is written to the run folder, for resuming.
+    Everything that can be refused is refused before training. ``source`` is written to the run folder, for resuming,
+    and so are the fields ``more``.
     """
     device = str(pick_device(options.device))
     refuse_unknown_trackers(options.track)
     evaluator_for_test(dataset, recipe.train.metric, options.mask)
-    paths = {seed: _run_folder(folder, dataset, recipe, seed, len(seeds)) for seed in seeds}
+    paths = {seed: run_folder(folder, dataset, recipe, seed, len(seeds)) for seed in seeds}
     for path in paths.values():
         Run.refuse_taken(path)
     summaries = []
     for group in groups(list(paths), recipe, options.device):
-        runs = [Run.create(paths[seed], dataset, recipe, seed=seed, device=device, source=source) for seed in group]
+        runs = [
+            Run.create(paths[seed], dataset, recipe, seed=seed, device=device, source=source, more=more)
+            for seed in group
+        ]
         try:
             with discard_unstarted(runs):
-                summaries += _train(runs, dataset, recipe, options)
+                summaries += train_runs(runs, dataset, recipe, options)
         except StoppedError:
             for seed, path in paths.items():
                 if not path.exists():
@@ -65,17 +76,23 @@ def start(
     return summaries
 
 
-def resume(
+def resume_run(run: Run, dataset: Dataset, options: Options, **given: Any) -> dict[str, Any]:
+    """Resume a run, and return its summary; a ``given`` model, preset, setting or seed that differs is refused."""
+    refuse_changes(run, dataset, **given)
+    evaluator_for_test(dataset, run.recipe.train.metric, options.mask)
+    return train_runs([run], dataset, run.recipe, options)[0]
+
+
+def refuse_changes(
     run: Run,
     dataset: Dataset,
-    options: Options,
     *,
     model: str | None = None,
     preset: str | None = None,
     settings: Mapping[str, Any] | None = None,
     seed: int | None = None,
-) -> dict[str, Any]:
-    """Resume a run, and return its summary; a model, preset, setting or seed that differs from the run is refused."""
+) -> None:
+    """Raise ``ConfigError`` for a model, preset, setting or seed that differs from the run, or another dataset."""
     same = model in (None, run.about["model"]) and preset in (None, run.about["preset"])
     recipe = resolve(
         model or run.about["model"],
@@ -84,12 +101,22 @@ def resume(
         settings={**(run.about["settings"] if same else {}), **(settings or {})},
     )
     run.refuse_changes(dataset, recipe, seed)
-    evaluator_for_test(dataset, run.recipe.train.metric, options.mask)
-    return _train([run], dataset, run.recipe, options)[0]
 
 
-def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Options) -> list[dict[str, Any]]:
-    """Train runs side by side, showing the progress of the first, and return their summaries."""
+def train_runs(
+    runs: Sequence[Run],
+    dataset: Dataset,
+    recipe: Recipe,
+    options: Options,
+    *,
+    resume_at: Path | None = None,
+    blender: Blender | None = None,
+) -> list[dict[str, Any]]:
+    """Train runs side by side, showing the progress of the first, and return their summaries.
+
+    ``resume_at``: the folder with which an interrupted training is continued, if it is not that of the run;
+    ``blender`` has item weights that are solved already.
+    """
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
     with ExitStack() as stack:
         trackers = [stack.enter_context(tracked(options.track, run, note=options.notify)) for run in runs]
@@ -102,8 +129,8 @@ def _train(runs: Sequence[Run], dataset: Dataset, recipe: Recipe, options: Optio
                 SeedJob(run.seed, Several(observer, *its_trackers), run)
                 for run, observer, its_trackers in zip(runs, observers, trackers, strict=True)
             ]
-            results = train_together(dataset, recipe, jobs, device=options.device, validate=validate)
-        stopped = [result.run.path for result in results if result.interrupted and result.run]
+            results = train_together(dataset, recipe, jobs, device=options.device, validate=validate, blender=blender)
+        stopped = [resume_at or result.run.path for result in results if result.interrupted and result.run]
         if stopped:
             commands = [f"dgcf train --resume {quote(str(path))}" for path in stopped]
             raise StoppedError(f"saved. Resume with: {' and '.join(commands)}")
@@ -155,7 +182,7 @@ def summary(trained: Trained, dataset: Dataset, mask: str, validate: Validate | 
     }
 
 
-def _run_folder(folder: Path | None, dataset: Dataset, recipe: Recipe, seed: int, n_seeds: int) -> Path:
+def run_folder(folder: Path | None, dataset: Dataset, recipe: Recipe, seed: int, n_seeds: int) -> Path:
     """Return the folder of a run: ``folder``, or its ``seed-N`` for several seeds; by default a free name in runs/."""
     if folder is not None:
         return folder if n_seeds == 1 else folder / f"seed-{seed}"

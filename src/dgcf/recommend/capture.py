@@ -3,75 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from dgcf.data import Dataset, Pairs
+from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.data.prepare import Preparation
-from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.graph import Propagation
 from dgcf.models.base import GraphModel, Model, PropagationStack
 from dgcf.ranking.rankings import Ranking, float32_rows
 from dgcf.ranking.user_rules import LinearLayers, embeddings_rule
 from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot
-from dgcf.train import Observer, Recipe, Run, Size, Trained, resolve, train
+from dgcf.train import Observer, Recipe, Run, Trained, resolve, train
 from dgcf.train import load as load_run
-from dgcf.train.presets import DEFAULT
+from dgcf.train.plan import Plan, chosen_settings
 from dgcf.version import __version__
 
 if TYPE_CHECKING:
     from dgcf.recommend.recommender import Recommender
     from dgcf.text import Notify
 
-EPOCHS_UNWATCHED = {False: 100, True: 30}
-"""Epochs to train if there is no validation split and no ``epochs`` are given; fewer at the default preset's rate."""
-
 
 def fit_snapshot(
     rec: Recommender, data: Any, *, on: str, titles: Mapping[str, str] | None, observer: Observer | None
 ) -> Snapshot:
     """Train with the recommender's parameters and return the snapshot."""
-    if on not in ("train", "everything"):
-        raise ConfigError(f"on is {on!r}, expected 'train' or 'everything'.")
+    plan = Plan(rec.model, rec.preset, rec.settings, on)  # type: ignore[arg-type]
     # Resolved first, so that a misspelt setting is reported before the data is read.
     recipe = resolve(rec.model, preset=rec.preset, settings=rec.settings)
-    in_epochs = not recipe.entry.solved
     dataset = load_data(data, Preparation(keep_order=recipe.train.recency > 0), titles=titles)
-    settings = dict(rec.settings)
-    if on == "everything":
-        if in_epochs and "epochs" not in settings and len(dataset.validation):
-            watched = _trained(rec, dataset, settings, observer)[0]
-            settings["epochs"] = watched.best_epoch
-            settings |= {} if watched.blending is None else watched.blending.settings()
-        dataset = everything(dataset)
-    if in_epochs and not len(dataset.validation):
-        settings.setdefault("epochs", EPOCHS_UNWATCHED[rec.preset == DEFAULT])
-    trained, metrics = _trained(rec, dataset, settings, observer)
+    chosen: dict[str, Any] = {}
+    if (first := plan.first_stage(dataset)) is not None:
+        watched = _trained(rec, dataset, first, observer)[0]
+        chosen = chosen_settings(watched.best_epoch, watched.blending)
+    dataset, recipe = plan.last_stage(dataset, chosen)
+    trained, metrics = _trained(rec, dataset, recipe, observer)
     return from_trained(trained, dataset, rec.seed, metrics)
 
 
 def _trained(
-    rec: Recommender, dataset: Dataset, settings: Mapping[str, Any], observer: Observer | None
+    rec: Recommender, dataset: Dataset, recipe: Recipe, observer: Observer | None
 ) -> tuple[Trained, dict[str, float]]:
-    recipe = resolve(rec.model, dataset=dataset.name, preset=rec.preset, settings=settings, size=Size.of(dataset))
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
     trained = train(dataset, recipe, seed=rec.seed, device=rec.device, validate=validate, observer=observer)
     if trained.interrupted:
         raise KeyboardInterrupt
     return trained, dict(trained.validation or validate(trained.ranking)) if validate else {}
-
-
-def everything(dataset: Dataset) -> Dataset:
-    """Return the dataset with the pairs of all splits in train."""
-    empty = Pairs.empty(dataset.n_users, dataset.n_items)
-    pairs = dataset.train.union(dataset.validation, dataset.test)
-    return replace(dataset, train=pairs, validation=empty, test=empty)
 
 
 def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping[str, Any] | None = None) -> Snapshot:
@@ -82,7 +64,7 @@ def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping
 
 def from_run(run: Run, data: Any = None, notify: Notify | None = None) -> Snapshot:
     """Return the snapshot of the best epoch of a run folder; ``data`` replaces the dataset that the run names."""
-    dataset = load_data(run.about["dataset"]["source"] if data is None else data, notify=notify)
+    dataset = run.dataset_of(load_data(run.source_as_read(data), notify=notify))
     model, propagation, ranking = load_run(run, dataset)
     return capture(model, propagation, ranking, dataset, run.recipe, _about_best(run))
 
@@ -147,8 +129,11 @@ def _rule(propagation: Propagation | None) -> GraphRule | None:
     """Return the rule of the graph; None without a graph, or if fold-in cannot compute its rows."""
     if propagation is None or propagation.spec.renormalised or propagation.spec.spectral is not None:
         return None
+    if getattr(propagation.spec, "edge_weights", False):  # a new user's items have no weights
+        return None
     spec = asdict(propagation.spec)
-    del spec["epsilon"], spec["cross"], spec["renormalised"], spec["spectral"]
+    for name in ("epsilon", "cross", "renormalised", "spectral", "edge_weights"):
+        spec.pop(name, None)
     return GraphRule(cross=propagation.spec.cross != "none", epsilon=propagation.epsilon, **spec)
 
 

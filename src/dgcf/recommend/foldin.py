@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dgcf.data.pairs import Pairs, row_entries
 from dgcf.errors import DataError
 from dgcf.ranking.arrays import Floats, Indices, Rows, Side
+from dgcf.ranking.gate_lines import gate_lines, gates_at
 from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot, sigmoid
 
 
@@ -172,8 +173,7 @@ class FoldIn:
             return np.array([float(self.layers.gate(layer, self._first(side) + node)) for layer in range(1, depth + 1)])
         if self.layers.gate_logits is None:
             return np.ones(depth)
-        line = self.gate_lines[side]
-        logits = line[:, 0] + line[:, 1] * np.log1p(degree)
+        logits = gates_at(self.gate_lines[side], np.array([degree]))[:, 0]
         return np.resize(sigmoid(logits), depth)  # shared gates have one line for all layers
 
     @cached_property
@@ -184,10 +184,5 @@ class FoldIn:
     def _lines(self, side: Side) -> Floats:
         assert self.layers.gate_logits is not None
         degree = self.neighbours.degree(side)
-        trained = np.flatnonzero(degree)
-        x = np.log1p(degree[trained])
-        logits = self.layers.gate_logits[:, self._first(side) + trained].astype(np.float64)
-        spread = x - x.mean()
-        # If all degrees are equal, the slope is undetermined and not needed.
-        slope = logits @ spread / max(float(spread @ spread), 1e-300) if np.ptp(x) > 0 else np.zeros(len(logits))
-        return np.stack([logits.mean(1) - slope * x.mean(), slope], axis=1)
+        first = self._first(side)
+        return gate_lines(self.layers.gate_logits[:, first : first + len(degree)], degree)

@@ -75,6 +75,7 @@ def build(
 
 def load(run: Run, dataset: Dataset, *, device: str = "cpu") -> tuple[Model, Propagation | None, Ranking]:
     """Return the model of the best epoch of a run, its propagation and its ranking."""
+    dataset = run.dataset_of(dataset)
     run.refuse_changes(dataset)
     recipe = run.recipe
     model, propagation = build(dataset, recipe, seed=run.seed, device=pick_device(device))
@@ -128,9 +129,18 @@ def train_many(
 
 
 def train_together(
-    dataset: Dataset, recipe: Recipe, jobs: Sequence[SeedJob], *, device: str = "auto", validate: Validate | None = None
+    dataset: Dataset,
+    recipe: Recipe,
+    jobs: Sequence[SeedJob],
+    *,
+    device: str = "auto",
+    validate: Validate | None = None,
+    blender: Blender | None = None,
 ) -> list[Trained]:
-    """Train the jobs of one group, as ``groups`` returns it, side by side."""
+    """Train the jobs of one group, as ``groups`` returns it, side by side.
+
+    ``blender``: item weights of this dataset and recipe that are solved already.
+    """
     mark_peak()
     started, place = time.perf_counter(), pick_device(device)
     model, propagation = build(dataset, recipe, seed=jobs[0].seed, device=place)
@@ -144,7 +154,7 @@ def train_together(
             (job,), (observer,) = jobs, observers
             reason = solve(model, dataset.train, recipe.train.metric, job.seed, validate, observer, job.run, place)
             solved = [_solved(model, dataset, recipe, reason, job.run, started)]
-            return _compose(solved, dataset, _blender(dataset, recipe, validate, place), observers)
+            return _compose(solved, dataset, blender or _blender(dataset, recipe, validate, place), observers)
         interrupted = stack.enter_context(stop_requested())
         models = [model, *(_graph_model(dataset, recipe, job.seed) for job in jobs[1:])]
         trainers = [
@@ -166,7 +176,8 @@ def train_together(
             _resume(trainer)
         reasons = _fit(trainers)
         trained = [_trained(one, recipe, reason, started) for one, reason in zip(trainers, reasons, strict=True)]
-        return _compose(trained, dataset, _blender(dataset, recipe, validate, place, interrupted), observers)
+        blender = blender or _blender(dataset, recipe, validate, place, interrupted)
+        return _compose(trained, dataset, blender, observers)
 
 
 def _blender(

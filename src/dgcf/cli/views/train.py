@@ -13,7 +13,9 @@ from dgcf.experiments.baselines import Standing
 
 
 def draw(results: Sequence[dict[str, Any]]) -> None:
-    """Print a table with one row for each run, then the run folders."""
+    """Print a table with one row for each run, then the run folders; of a training on all pairs its first stage."""
+    runs = [result["run"] for result in results]
+    results = [result.get("validated", result) for result in results]
     first = results[0]
     table = Table(title=f"{first['model']} on {first['dataset']}, test, mask {first['mask']}")
     names = [name for name in first["test"] if name.startswith(("recall", "ndcg", "precision", "hit"))]
@@ -26,8 +28,10 @@ def draw(results: Sequence[dict[str, Any]]) -> None:
         )
     out.print(table)
     out.print(f"{first['users_evaluated']:,} users evaluated")
-    for result in results:
-        out.print(f"run: {result['run']}", soft_wrap=True)
+    for result, run in zip(results, runs, strict=True):
+        if result["run"] != run:
+            out.print(f"measured before training on all pairs: {result['run']}", soft_wrap=True)
+        out.print(f"run: {run}", soft_wrap=True)
 
 
 def draw_standing(standing: Standing | None, data: str) -> None:

@@ -4,6 +4,7 @@
 ``metrics.jsonl``      loss and validation of every epoch; the same bytes for the same training
 ``timings.jsonl``      seconds of training and validation of every epoch, and the peak memory so far
 ``last.safetensors``   the state to resume from; ``best.safetensors`` the weights of the best epoch
+``validated``          of a training on all pairs: the run that validation watched; ``dataset`` that of an update
 ``blend.safetensors``  the item weights of a composed ranking, and the validation of every weighting tried
 ``log.txt``            notes and progress in plain lines; ``curves.png`` loss and validation as a figure
 """
@@ -13,25 +14,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
-import torch
-
+from dgcf.data.columns import ReadOptions, SourceAsRead
 from dgcf.data.dataset import Dataset
+from dgcf.data.everything import everything
 from dgcf.errors import ArtifactError, ConfigError
-from dgcf.files import atomic_folder
+from dgcf.files import atomic_file, atomic_folder
 from dgcf.random import key_of
 from dgcf.stored import (
-    NonNegativeInt,
-    Sha256,
     UncheckedWarning,
     check_type,
     decode_json,
@@ -43,38 +40,17 @@ from dgcf.train.blend.result import Blending
 from dgcf.train.peak_memory import peak_mb
 from dgcf.train.recipe import Recipe, resolve
 from dgcf.train.run.checkpoint import Checkpoint, Description, require_format
+from dgcf.train.run.description import RunDescription, describe_dataset, environment
 from dgcf.train.run.records import Records
-from dgcf.train.sampler import require_order
 from dgcf.train.stopping import EarlyStopping
-from dgcf.version import __version__
 
 FORMAT = 1
 ABOUT = "run.json"
+FIRST_STAGE, DATASET = "validated", "dataset"
+"""Folders in a run: the first stage of a training on all pairs; the dataset of an update."""
 LAST, BEST, BLEND = "last.safetensors", "best.safetensors", "blend.safetensors"
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 OTHER_ORDER = "the order of each user's pairs is another one now, or lost"
-
-
-class _DatasetAbout(TypedDict):
-    name: str
-    source: str
-    fingerprint: Sha256
-    n_users: NonNegativeInt
-    n_items: NonNegativeInt
-    train: NonNegativeInt
-    order: NotRequired[Sha256 | None]
-
-
-class _Description(TypedDict):
-    """``run.json``; its checksum came after version 0.1."""
-
-    format: NonNegativeInt
-    model: str
-    preset: str
-    seed: NonNegativeInt
-    settings: dict[str, Any]
-    dataset: _DatasetAbout
-    environment: dict[str, Any]
 
 
 @dataclass
@@ -103,38 +79,48 @@ class Run:
 
     @classmethod
     def create(
-        cls, path: str | Path, dataset: Dataset, recipe: Recipe, *, seed: int, device: str, source: str = ""
+        cls,
+        path: str | Path,
+        dataset: Dataset,
+        recipe: Recipe,
+        *,
+        seed: int,
+        device: str,
+        source: str = "",
+        more: Mapping[str, Any] | None = None,
+        inside: bool = False,
     ) -> Run:
-        """Create a new folder; ``source`` is the name under which the dataset is loaded again."""
+        """Create a new folder; ``source`` is the name under which the dataset is loaded again.
+
+        ``more`` are optional fields of the description. ``inside``: the folder exists and holds other parts of the run.
+        """
         target = Path(path)
         key_of(seed, "run")  # rejects an invalid seed before anything is written
-        cls.refuse_taken(target)
+        if not inside:
+            cls.refuse_taken(target)
         about = {
             "format": FORMAT,
             "model": recipe.name,
             "preset": recipe.preset,
             "seed": seed,
             "settings": recipe.settings(),
-            "dataset": {
-                "name": dataset.name,
-                "source": source or dataset.name,
-                "fingerprint": dataset.fingerprint,
-                "n_users": dataset.n_users,
-                "n_items": dataset.n_items,
-                "train": len(dataset.train),
-                **order_of(dataset, used=recipe.train.recency > 0),
-            },
+            "dataset": describe_dataset(dataset, source, ordered=recipe.train.recency > 0),
             "environment": environment(device),
+            **(more or {}),
         }
-        with atomic_folder(target) as beside:
-            text = json.dumps(seal(about), indent=1, ensure_ascii=False)
-            (beside / ABOUT).write_text(text + "\n", encoding="utf-8")
+        text = json.dumps(seal(about), indent=1, ensure_ascii=False) + "\n"
+        if inside:
+            with atomic_file(target / ABOUT) as beside:
+                beside.write_text(text, encoding="utf-8")
+        else:
+            with atomic_folder(target) as beside:
+                (beside / ABOUT).write_text(text, encoding="utf-8")
         return cls(target, about)
 
     @staticmethod
     def refuse_taken(target: Path) -> None:
         """Raise ``ConfigError`` if the folder has a run, or anything else."""
-        if (target / "run.json").exists():
+        if any((folder / ABOUT).exists() for folder in (target, target / FIRST_STAGE)):
             raise ConfigError(
                 f"{target} holds a run already; resume it with --resume {target}, or choose another --out."
             )
@@ -153,9 +139,14 @@ class Run:
             raw = decode_json(read_member(target / ABOUT), dict[str, Any])
             require_format(raw.get("format"), FORMAT, target)
             checked = verify_seal(raw, ABOUT)
-            run = cls(target, check_type(raw, _Description), checked=checked)
-            _ = run.recipe  # rejects settings that no model has
+            run = cls(target, check_type(raw, RunDescription), checked=checked)
+            _ = run.recipe, run.read_options  # rejects settings that no model has
         except (FileNotFoundError, NotADirectoryError) as problem:
+            if (target / FIRST_STAGE / ABOUT).exists():
+                raise ArtifactError(
+                    f"{target} was stopped before it was trained on all pairs; continue it with `dgcf train --resume "
+                    f"{target}`, or use {target / FIRST_STAGE}."
+                ) from problem
             reason = "it has no run.json" if target.exists() else "it does not exist"
             raise ArtifactError(f"{target} is not a run folder: {reason}; give a folder of `dgcf train`.") from problem
         except (OSError, ValueError, ConfigError) as problem:
@@ -176,6 +167,39 @@ class Run:
     @property
     def seed(self) -> int:
         return int(self.about["seed"])
+
+    @property
+    def source(self) -> str:
+        """The name or path under which the dataset is loaded: the folder in the run if it has one, else as recorded."""
+        own = self.path / DATASET
+        return str(own) if own.is_dir() else str(self.about["dataset"]["source"])
+
+    @cached_property
+    def read_options(self) -> ReadOptions:
+        """The options with which the dataset was read from a file."""
+        return ReadOptions.of_record(self.about["dataset"].get("read", {}))
+
+    def source_as_read(self, moved: Any = None) -> SourceAsRead:
+        """Return what ``dgcf.data.load`` reads as the run did: its source, or ``moved`` in place of it."""
+        return SourceAsRead(self.source if moved is None else moved, self.read_options)
+
+    @property
+    def on_everything(self) -> bool:
+        """Whether the pairs of all splits are training pairs."""
+        return "on" in self.about
+
+    def dataset_of(self, dataset: Dataset) -> Dataset:
+        """Return the loaded dataset as the run uses it: with all pairs in train if it was trained on everything."""
+        return everything(dataset) if self.on_everything else dataset
+
+    def require_held_out(self) -> None:
+        """Raise ``ConfigError`` if no pair was held out of training, so that a measurement would mean nothing."""
+        if self.on_everything:
+            first = self.path / FIRST_STAGE
+            instead = (
+                f"; evaluate {first}, its first stage" if first.is_dir() else "; evaluate a run on the train split"
+            )
+            raise ConfigError(f"{self.path} was trained on the pairs of all splits, so that none is held out{instead}.")
 
     def changes(self, dataset: Dataset, recipe: Recipe | None = None, seed: int | None = None) -> list[str]:
         """Return the differences of dataset, model, settings and seed from those of the run, as phrases."""
@@ -355,26 +379,6 @@ class Run:
         return max(self._describe(LAST)["epoch"] - 1, 0) if self.has_checkpoint else 0
 
 
-def environment(device: str) -> dict[str, Any]:
-    """Return the versions and hardware that may change the last bits of a result."""
-    return {
-        "dgcf": __version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "numpy", "scipy", "safetensors")},
-        "machine": platform.machine(),
-        "device": device,
-        "threads": torch.get_num_threads(),
-    }
-
-
 def _best_epoch(about: Mapping[str, Any]) -> int:
     """Return the best epoch of a checkpoint; without validation, the last."""
     return int(about["stopping"]["best_epoch"] or about["epoch"] - 1)
-
-
-def order_of(dataset: Dataset, *, used: bool) -> dict[str, str | None]:
-    """Return the ``order`` entry of a dataset's description; empty if sampling does not use the order."""
-    if not used:
-        return {}
-    require_order(dataset.train)
-    return {"order": dataset.order}

@@ -13,7 +13,8 @@ from typing import TextIO
 import torch
 
 from dgcf.text import printable_line
-from dgcf.train.run.folder import Run, environment
+from dgcf.train.run.description import environment
+from dgcf.train.run.folder import Run
 from dgcf.train.run.records import append_text
 
 
