@@ -23,7 +23,7 @@ def dataset_in_order(dataset: Dataset, seed: int = 0) -> Dataset:
     whole = in_order(dataset.train.union(dataset.validation, dataset.test), seed)
     key, place = whole.keys(), whole.place
     assert place is not None
-    train, validation, test = (dataset.split(name).with_places(key, place) for name in SPLITS)
+    train, validation, test = (dataset.split(name).with_values(key, place=place) for name in SPLITS)
     return replace(dataset, train=train, validation=validation, test=test)
 
 

@@ -26,7 +26,7 @@ def as_set(pairs: Pairs) -> set[tuple[int, int]]:
 
 def build_ordered(given: dict[tuple[int, int], int]) -> Pairs:
     key = np.array([user * N_ITEMS + item for user, item in given], dtype=np.int64)
-    return build(list(given)).with_places(key, np.array(list(given.values()), dtype=np.int64))
+    return build(list(given)).with_values(key, place=np.array(list(given.values()), dtype=np.int64))
 
 
 def as_dict(pairs: Pairs) -> dict[tuple[int, int], int]:
@@ -80,7 +80,7 @@ def test_count_earlier_equals_plain_loop(rows: list[tuple[int, float]]) -> None:
 
 
 @given(places)
-def test_with_places_assigns_each_place(given: dict[tuple[int, int], int]) -> None:
+def test_with_values_assigns_each_place(given: dict[tuple[int, int], int]) -> None:
     assert as_dict(build_ordered(given)) == given
     assert build_ordered(given) == build(list(given)), "which pairs there are is not about their order"
     assert given == {} or build(list(given)).place is None
@@ -107,18 +107,18 @@ def test_where_keeps_places(given: dict[tuple[int, int], int], drawn: int) -> No
 
 
 @given(places, places)
-def test_with_places_refuses_a_missing_place(
+def test_with_values_refuses_a_missing_place(
     given: dict[tuple[int, int], int], more: dict[tuple[int, int], int]
 ) -> None:
     known = {**more, **given}
     key = np.array([user * N_ITEMS + item for user, item in known], dtype=np.int64)
     place = np.array(list(known.values()), dtype=np.int64)
-    assert as_dict(build(list(given)).with_places(key, place)) == given
+    assert as_dict(build(list(given)).with_values(key, place=place)) == given
     for pair in list(given)[:3]:
         kept = key != pair[0] * N_ITEMS + pair[1]
         if kept.any():
-            with pytest.raises(ValueError, match="some pairs have no place"):
-                build(list(given)).with_places(key[kept], place[kept])
+            with pytest.raises(ValueError, match="some pairs have no value"):
+                build(list(given)).with_values(key[kept], place=place[kept])
 
 
 @given(places, places, places)

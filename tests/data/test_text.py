@@ -16,6 +16,7 @@ from dgcf.data import load, text
 from dgcf.data.prepare import Preparation
 from dgcf.data.readers import ReadOptions
 from dgcf.data.splits import Split
+from dgcf.data.weights import Weighting
 from dgcf.errors import DataError
 
 WHOLE = Preparation(split=Split("none"))
@@ -113,13 +114,18 @@ def test_repeats_of_a_packed_file_are_counted_like_others(tmp_path: Path) -> Non
     rows = b"user,item,rating,timestamp\n" + b"a,x,5,1000\na,x,4,3000\nb,x,1,2000\n" * 5_000
     (tmp_path / "plain.csv").write_bytes(rows)
     (tmp_path / "packed.csv.gz").write_bytes(gzip.compress(rows))
-    how = Preparation(split=Split("user-temporal"))
+    how = Preparation(keep_order=True, weighting=Weighting(count=True, transform="none"))
     plain, packed = (load(tmp_path / name, how) for name in ("plain.csv", "packed.csv.gz"))
     assert plain.fingerprint == packed.fingerprint
     assert plain.order == packed.order
+    assert plain.train.weight is not None
+    assert packed.train.weight is not None
+    assert plain.train.weight.tolist() == packed.train.weight.tolist() == [10_000, 5_000]
     assert dict(plain.repeats) == dict(packed.repeats) == {"input": 14_998}
     for name in ("rows", "filters"):
         assert plain.record[name] == packed.record[name]
+    divided = load(tmp_path / "packed.csv.gz", Preparation(split=Split("user-temporal")))
+    assert any("only the latest event of each pair was split" in note for note in divided.record["notes"])
 
 
 def test_invalid_time_among_repeats_is_refused(tmp_path: Path) -> None:

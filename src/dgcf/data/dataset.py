@@ -18,7 +18,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.pairs import Pairs
+from dgcf.data.pairs import VALUES, Pairs
 from dgcf.data.vocabulary import IdKind, IdKinds, Vocabulary
 from dgcf.errors import DataError
 from dgcf.files import atomic_folder, recover_folder
@@ -40,7 +40,11 @@ from dgcf.stored import (
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")
-OPTIONAL = ("user_titles.json", "item_titles.json", *(f"{split}_place.npy" for split in SPLITS))
+OPTIONAL = (
+    "user_titles.json",
+    "item_titles.json",
+    *(f"{split}_{value}.npy" for split in SPLITS for value in VALUES),
+)
 """Optional files; overwriting may delete them."""
 ABOUT = "dataset.json"
 TITLE_BYTES = 4096
@@ -130,6 +134,18 @@ class Dataset:
             digest.update(np.ascontiguousarray(pairs.place, dtype="<i4").tobytes())
         return digest.hexdigest()
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The names of the optional values that the pairs of all splits have: ``place``, ``time``, ``weight``."""
+        return tuple(name for name in VALUES if all(name in self.split(split).values for split in SPLITS))
+
+    @cached_property
+    def weighting(self) -> str | None:
+        """SHA-256 of the weights of the training pairs, or None without weights; not part of the fingerprint."""
+        if self.train.weight is None:
+            return None
+        return hashlib.sha256(np.ascontiguousarray(self.train.weight, dtype="<f4").tobytes()).hexdigest()
+
     def renamed(self, name: str) -> Dataset:
         return replace(self, name=name)
 
@@ -169,7 +185,7 @@ class Dataset:
     def _arrays(self) -> dict[str, NDArray[Any]]:
         arrays = {**self.users.to_arrays(), **self.items.to_arrays()}
         for name in SPLITS:
-            arrays |= self.split(name).to_arrays(f"{name}_", with_place=self.order is not None)
+            arrays |= self.split(name).to_arrays(f"{name}_", self.values)
         return arrays
 
     @classmethod
@@ -227,12 +243,12 @@ class Dataset:
                 raise ValueError(f"there are {len(vocabulary)} {what} ids, {ABOUT} says {n}")
             return vocabulary
 
-        n_users, n_items, ordered = head["n_users"], head["n_items"], bool(head.get("order"))
+        n_users, n_items = head["n_users"], head["n_items"]
+        values = [value for value in VALUES if files is not None and f"train_{value}.npy" in files and value != "place"]
+        values += ["place"] if head.get("order") else []
         users = vocabulary("user", head["id_kinds"]["users"], n_users)
         items = vocabulary("item", head["id_kinds"]["items"], n_items)
-        train, validation, test = (
-            Pairs.from_arrays(f"{split}_", array, n_users, n_items, with_place=ordered) for split in SPLITS
-        )
+        train, validation, test = (Pairs.from_arrays(f"{split}_", array, n_users, n_items, values) for split in SPLITS)
         if not len(train):
             raise ValueError("it has no training pair")
         repeats, record = head["repeats"], head["record"]

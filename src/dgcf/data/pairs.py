@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dgcf.errors import DataError
+
 if TYPE_CHECKING:
     import scipy.sparse
 
 ReadArray = Callable[[str, str], NDArray[Any]]
 """Returns a stored one-dimensional array by name and NumPy dtype (``<i8``)."""
+VALUES = {"place": "<i4", "time": "<f8", "weight": "<f4"}
+"""The optional arrays with one number per pair, and the type in which each is stored."""
 
 
 def distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -49,14 +53,20 @@ class Pairs:
     """A set of (user, item) pairs; each pair once, items ascending within a user.
 
     ``indptr``: (n_users + 1,) int64; ``indices``: (n_pairs,) int32; user u has ``indices[indptr[u]:indptr[u + 1]]``.
-    ``place``: (n_pairs,) int32, the chronological rank of a pair among its user's pairs (0 is the earliest, equal times
-    share a rank), or None if no order is known. Equality ignores it.
+    Optional values of each pair, (n_pairs,), which equality ignores:
+
+    - ``place``: int32, the chronological rank of a pair among its user's pairs (0 is the earliest, equal times share a
+      rank);
+    - ``time``: float64, the time of its latest event, in the unit of the source (seconds from 1970 for dates);
+    - ``weight``: float32, finite and at least 0.
     """
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     n_items: int
     place: NDArray[np.int32] | None = None
+    time: NDArray[np.float64] | None = None
+    weight: NDArray[np.float32] | None = None
 
     @classmethod
     def from_indices(
@@ -65,13 +75,22 @@ class Pairs:
         """Return the distinct pairs of two index columns."""
         return cls.from_keys(distinct(user_idx.astype(np.int64) * n_items + item_idx), n_users, n_items)
 
-    def with_places(self, key: NDArray[np.int64], place: NDArray[np.integer]) -> Pairs:
-        """Return these pairs with their places, given for distinct pairs (by ``key``) that include all of them."""
+    @property
+    def values(self) -> dict[str, Any]:
+        """The optional values that are known, by name."""
+        return {name: array for name in VALUES if (array := getattr(self, name)) is not None}
+
+    def with_values(self, key: NDArray[np.int64], **values: NDArray[Any] | None) -> Pairs:
+        """Return these pairs with more values, given for distinct pairs (by ``key``) that include all of them."""
         order = np.argsort(key)
         match = np.searchsorted(key, self.keys(), sorter=order)
         if not np.array_equal(key[order[np.minimum(match, len(key) - 1)]], self.keys()):
-            raise ValueError("some pairs have no place")
-        return replace(self, place=place[order[match]].astype(np.int32))
+            raise ValueError("some pairs have no value")
+        at = order[match]
+        known: dict[str, Any] = {
+            name: array[at].astype(VALUES[name]) for name, array in values.items() if array is not None
+        }
+        return replace(self, **known)
 
     @classmethod
     def from_keys(cls, key: NDArray[np.int64], n_users: int, n_items: int) -> Pairs:
@@ -81,36 +100,37 @@ class Pairs:
         np.cumsum(np.bincount(user_idx, minlength=n_users), out=indptr[1:])
         return cls(indptr, item_idx.astype(np.int32), n_items)
 
-    def to_arrays(self, name: str, *, with_place: bool = False) -> dict[str, NDArray[Any]]:
-        """Return the arrays to store, their names prefixed by ``name``."""
-        arrays: dict[str, NDArray[Any]] = {f"{name}indptr": self.indptr, f"{name}indices": self.indices}
-        if with_place and self.place is not None:
-            arrays[f"{name}place"] = self.place
-        return arrays
+    def to_arrays(self, name: str, values: Iterable[str] = ()) -> dict[str, NDArray[Any]]:
+        """Return the arrays to store, their names prefixed by ``name``: the pairs, and those of ``values``."""
+        known = self.values
+        stored = {f"{name}{value}": known[value] for value in values}
+        return {f"{name}indptr": self.indptr, f"{name}indices": self.indices, **stored}
 
     @classmethod
-    def from_arrays(cls, name: str, read: ReadArray, n_users: int, n_items: int, *, with_place: bool = False) -> Pairs:
+    def from_arrays(cls, name: str, read: ReadArray, n_users: int, n_items: int, values: Iterable[str] = ()) -> Pairs:
         """Return the pairs that ``to_arrays`` stored; raise ValueError if the arrays are not valid."""
         indptr, indices = read(f"{name}indptr", "<i8"), read(f"{name}indices", "<i4")
-        place = read(f"{name}place", "<i4") if with_place else None
         # Neighbours are compared, not subtracted: a difference of two int64 may wrap around.
         falls = bool((indptr[1:] < indptr[:-1]).any())
         if len(indptr) != n_users + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or falls:
             raise ValueError(f"{name}indptr does not give each row a place in {name}indices")
         if len(indices) and not (indices.min() >= 0 and indices.max() < n_items):
             raise ValueError(f"{name}indices are not item indices below {n_items}")
-        pairs = cls(indptr, indices, n_items, place)
+        pairs = cls(indptr, indices, n_items)
         if (np.diff(pairs.keys()) <= 0).any():
             raise ValueError(f"{name}indices are not ascending")
-        if place is not None and (len(place) != len(indices) or (place < 0).any()):
-            raise ValueError(f"{name}place has {len(place)} numbers for {len(indices)} pairs, or negative ones")
-        return pairs
+        stored: dict[str, Any] = {value: read(f"{name}{value}", VALUES[value]) for value in values}
+        for value, array in stored.items():
+            valid = np.isfinite(array).all() and (value == "time" or bool((array >= 0).all()))
+            if len(array) != len(indices) or not valid:
+                raise ValueError(f"{name}{value} has {len(array)} numbers for {len(indices)} pairs, or invalid ones")
+        return replace(pairs, **stored)
 
     @classmethod
     def empty(cls, n_users: int, n_items: int) -> Pairs:
-        """Return an empty set of pairs; its (empty) order is known."""
-        nothing = np.zeros(0, dtype=np.int32)
-        return cls(np.zeros(n_users + 1, dtype=np.int64), nothing, n_items, nothing)
+        """Return an empty set of pairs; all of its (no) values are known."""
+        values = {name: np.zeros(0, dtype=dtype) for name, dtype in VALUES.items()}
+        return cls(np.zeros(n_users + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), n_items, **values)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -159,29 +179,51 @@ class Pairs:
         return count_earlier(self.user_idx, -self.place.astype(np.int64))
 
     def where(self, chosen: NDArray[np.bool_]) -> Pairs:
-        """Return the pairs chosen by a mask (n_pairs,), with their places."""
+        """Return the pairs chosen by a mask (n_pairs,), with their values."""
         kept = Pairs.from_keys(self.keys()[chosen], self.n_users, self.n_items)
-        return kept if self.place is None else replace(kept, place=self.place[chosen])
+        values = {name: array[chosen] for name, array in self.values.items()}
+        return replace(kept, **values)
+
+    def without(self, *others: Pairs) -> Pairs:
+        """Return the pairs that are in none of the others, with their values."""
+        key = self.keys()
+        gone = [np.isin(key, other.keys()) for other in others]
+        return self.where(~np.logical_or.reduce(gone)) if gone else self
 
     def keys(self) -> NDArray[np.int64]:
         """Return (n_pairs,) ascending keys ``user · n_items + item``, for set operations."""
         return self.user_idx * self.n_items + self.indices
 
     def union(self, *others: Pairs) -> Pairs:
-        """Return the union; with places if all sets have them, the largest place for a pair of several sets."""
+        """Return the union, with the values that all sets have; a pair of several sets has the largest of each."""
         every = [self, *others]
         key = np.concatenate([pairs.keys() for pairs in every])
-        places = [pairs.place for pairs in every if pairs.place is not None]
-        if not places or sum(map(len, places)) < len(key):
-            return Pairs.from_keys(distinct(key), self.n_users, self.n_items)
-        place = np.concatenate(places)
-        order = np.lexsort((place, key))
-        kept = order[np.append(key[order][1:] != key[order][:-1], True)] if len(key) else order
-        return replace(Pairs.from_keys(key[kept], self.n_users, self.n_items), place=place[kept])
+        united = Pairs.from_keys(distinct(key), self.n_users, self.n_items)
+        known = [name for name in VALUES if all(not len(pairs) or name in pairs.values for pairs in every)]
+        order = np.argsort(key, kind="stable") if known else None
+        values: dict[str, Any] = {}
+        for name in known:
+            parts = [pairs.values[name] for pairs in every if name in pairs.values]
+            if parts and order is not None:
+                ordered = np.concatenate(parts)[order]
+                first = np.append(True, key[order][1:] != key[order][:-1])[: len(key)]
+                values[name] = np.maximum.reduceat(ordered, np.flatnonzero(first)) if len(key) else ordered
+        return replace(united, **values)
 
-    def to_scipy(self) -> scipy.sparse.csr_matrix:
-        """Return the binary matrix R, (n_users, n_items), float32."""
+    def to_scipy(self, weight: NDArray[np.float32] | None = None) -> scipy.sparse.csr_matrix:
+        """Return the matrix R, (n_users, n_items), float32: binary, or with a weight of each pair, (n_pairs,)."""
         from scipy.sparse import csr_matrix
 
-        ones = np.ones(len(self), dtype=np.float32)
-        return csr_matrix((ones, self.indices, self.indptr), shape=(self.n_users, self.n_items))
+        entries = np.ones(len(self), dtype=np.float32) if weight is None else weight.astype(np.float32)
+        return csr_matrix((entries, self.indices, self.indptr), shape=(self.n_users, self.n_items))
+
+    def require_weights(self, setting: str) -> NDArray[np.float32]:
+        """Return the weights; raise ``DataError`` that names the setting which needs them if there are none."""
+        if self.weight is None:
+            raise DataError(
+                f"{setting} needs a weight of each pair, which this data does not have; prepare it with `dgcf data "
+                f"prepare --weight-col …` or `--count-repeats`, or leave {setting} out."
+            )
+        if not self.weight.any():
+            raise DataError(f"{setting} needs weights above 0, and all weights of this data are 0; correct them.")
+        return self.weight

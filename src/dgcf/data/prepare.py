@@ -131,13 +131,8 @@ def prepare_rows(
     names = SPLITS if rows.split_column else parts
     events = not ready_made and divides_events(rows, split)
     rows, removed, repeats = _filter(rows, how, names, merge=not events)
-    sorted_lists = _sorted_lists(rows)
-    if ready_made:
-        given = np.array([SPLITS.index(name) for name in names], dtype=np.int8)
-        rows = replace(rows, part=given[rows.part])
-    else:
-        rows = replace(rows, part=assign(rows, split))
-    rows = _carved(rows, how, split, ready_made)
+    notes = _notes(rows, split, events=events, ready_made=ready_made)
+    rows = _divided(rows, how, split, names if ready_made else None)
     if events:
         rows, repeated = drop_repeats(rows)
         removed.append(repeated)
@@ -145,21 +140,13 @@ def prepare_rows(
         # Repeats belong to the input, not to a split that was given.
         repeats = {"input": next(step.pairs for step in removed if step.filter == REPEATED)}
     rows, held_out = _held_out(rows, how, removed, events=events)
-    notes = [*rows.notes, *placeholder_notes(rows)]
-    if split.method == "leave-k-out" and not ready_made and rows.timestamp is None:
-        notes.append("no time is known, so the pairs that leave-k-out leaves out are drawn at random.")
-    if sorted_lists:
-        notes.append(
-            "every list to train on has its items by ascending id, which is hardly the order in which they were chosen."
-        )
-    given_split = {"method": "given"} | ({} if how.carve is None else {"validation": how.carve, "by": split.to_dict()})
     record = {
         "read": [dict(source.read_as) for source in rows.sources],
         "rows": rows.rows_read,
         "filters": [step.to_dict() for step in removed],
-        "notes": notes,
+        "notes": [*rows.notes, *placeholder_notes(rows), *notes],
         **({"titles": rows.titles.to_dict()} if rows.titles is not None and titles is None else {}),
-        "split": given_split if ready_made else split.to_dict() | _share_of_cut(split, how),
+        "split": _split_record(how, split, ready_made=ready_made),
         **({"held_out": held_out} if held_out else {}),
         **({"weights": _weights_record(rows, how)} if rows.weight is not None else {}),
     }
@@ -183,8 +170,6 @@ def _refuse_impossible(rows: Interactions, how: Preparation, split: Split, ready
         )
     if how.carve is not None and split.validation_cut is not None:
         raise ConfigError("a share and a cut for validation were both given; choose one of them.")
-    if how.carve is not None and ready_made and (rows.part == 1).any():
-        raise ConfigError("the data has a validation part already; leave the share for validation out.")
     if how.repeats is not None and not ready_made and not divides_events(rows, split):
         raise ConfigError(
             f"--repeats {how.repeats} is about pairs that a later part has again, which the split {split.method} never "
@@ -192,19 +177,48 @@ def _refuse_impossible(rows: Interactions, how: Preparation, split: Split, ready
         )
 
 
-def _carved(rows: Interactions, how: Preparation, split: Split, ready_made: bool) -> Interactions:
-    """Return the rows with their parts, after a share of the training part has become the validation part."""
-    if ready_made and how.carve is None:
-        return rows
-    share = how.carve if ready_made else _share_of_cut(split, how).get("validation")
-    return rows if share is None else replace(rows, part=carve(rows, rows.part, share, split))
+def _notes(rows: Interactions, split: Split, *, events: bool, ready_made: bool) -> list[str]:
+    """Return remarks on the times and the order of the rows before they are split."""
+    notes = []
+    if split.method == "leave-k-out" and not ready_made and rows.timestamp is None:
+        notes.append("no time is known, so the pairs that leave-k-out leaves out are drawn at random.")
+    if events and any(rows.merged):
+        notes.append(
+            "the source repeats its rows so often that they were merged while reading: only the latest event of each "
+            "pair was split."
+        )
+    if _sorted_lists(rows):
+        notes.append(
+            "every list to train on has its items by ascending id, which is hardly the order in which they were chosen."
+        )
+    return notes
 
 
-def _share_of_cut(split: Split, how: Preparation) -> dict[str, float]:
-    """Return the share for validation of the events before a cut, or nothing for other splits."""
+def _divided(rows: Interactions, how: Preparation, split: Split, given: Sequence[str] | None) -> Interactions:
+    """Return the rows with their parts: those of sources, which hold the ``given`` splits, or those of ``split``."""
+    if given is None:
+        part, share = assign(rows, split), _share_of_cut(how, split)
+    else:
+        part, share = np.array([SPLITS.index(name) for name in given], dtype=np.int8)[rows.part], how.carve
+        if share is not None and (part == 1).any():
+            raise ConfigError("the data has a validation part already; leave the share for validation out.")
+    return replace(rows, part=part if share is None else carve(rows, part, share, split))
+
+
+def _share_of_cut(how: Preparation, split: Split) -> float | None:
+    """Return the share for validation of the events before a cut, or None for other splits."""
     if split.cut is None or split.validation_cut is not None:
-        return {}
-    return {"validation": CARVED if how.carve is None else how.carve}
+        return None
+    return CARVED if how.carve is None else how.carve
+
+
+def _split_record(how: Preparation, split: Split, *, ready_made: bool) -> dict[str, Any]:
+    if not ready_made:
+        share = _share_of_cut(how, split)
+        return split.to_dict() | ({} if share is None else {"validation": share, "seed": split.seed})
+    if how.carve is None:
+        return {"method": "given"}
+    return {"method": "given", "validation": how.carve, "by": split.method, "seed": split.seed}
 
 
 def _held_out(
@@ -308,7 +322,7 @@ def assemble(
         "weight": None if rows.weight is None else weighting.apply(rows.weight),
     }
     key = rows.user_idx.astype(np.int64) * n_items + rows.item_idx
-    splits = {}
+    splits: dict[str, Any] = {}
     for number, split in enumerate(SPLITS):
         chosen = rows.part == number
         pairs = Pairs.from_indices(rows.user_idx[chosen], rows.item_idx[chosen], n_users, n_items)

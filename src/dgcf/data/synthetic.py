@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -110,7 +112,7 @@ def _dataset(
         "filters": [],
         "split": split.to_dict(),
     }
-    return assemble(rows, assign(rows, split), name, {}, record, None)
+    return assemble(replace(rows, part=assign(rows, split)), name, {}, record, None)
 
 
 def _check_size(n_users: int, n_items: int) -> None:

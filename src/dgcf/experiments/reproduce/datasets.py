@@ -159,7 +159,7 @@ def restore_order(dataset: Dataset, other: Dataset) -> Dataset:
     if every.place is None:
         raise DataError(f"{other.name} has no order of its pairs; name another dataset as order_of.")
     key, place = every.keys(), every.place
-    train, validation, test = (dataset.split(name).with_places(key, place) for name in SPLITS)
+    train, validation, test = (dataset.split(name).with_values(key, place=place) for name in SPLITS)
     return replace(dataset, train=train, validation=validation, test=test)
 
 
