@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from typer.testing import CliRunner, Result
 
 from dgcf.cli import application
-from dgcf.cli.terminal import PlainConsole
+from dgcf.console import PlainConsole
 from dgcf.data.synthetic import planted
 from dgcf.recommend.table import Table
 from dgcf.text import printable, printable_json, printable_line

@@ -28,9 +28,11 @@ def command(
     from dgcf.cli.views.evaluate import draw  # here, because torch takes seconds to import
     from dgcf.experiments.measure import evaluate_run
     from dgcf.train import Run
+    from dgcf.train.run.moved import explain_moved
 
     opened, ks = Run.open(run), cut_offs(k)
-    dataset = read_dataset(data or opened.about["dataset"]["source"])
+    with explain_moved(opened, data):
+        dataset = read_dataset(opened.source_as_read(data))
     with progress(f"evaluating {run}"):
         evaluation, answer = evaluate_run(opened, dataset, split, mask, ks, groups=groups, gates=gates, device=device)
     emit(answer, as_json, lambda: draw(evaluation, answer))

@@ -10,40 +10,24 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.segment import Segment
 from rich.text import Text
 from typer import Option
 from typer.core import TyperGroup
 
+from dgcf import console
 from dgcf.cli.failures import INTERRUPTED, Failure, failure_of, stop_on_signals
 from dgcf.cli.streams import ResultNotWrittenError, secure_streams
-from dgcf.text import printable, printable_json, printable_line
+from dgcf.text import printable_json, printable_line
 
 AsJson = Annotated[bool, Option("--json", help="Print the result as one JSON object on stdout.")]
 
 
-class PlainConsole(Console):
-    """A console without markup, that shows control characters as escapes."""
-
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(printable(text), **options)
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else printable(text), style, control)
-
-
-out = PlainConsole()
-err = PlainConsole(stderr=True)
+out = console.PlainConsole()
+err = console.PlainConsole(stderr=True)
 
 
 def bold(text: str) -> Text:
@@ -93,40 +77,11 @@ def _finite(value: Any) -> Any:
     return value
 
 
-class Bar:
-    """A progress bar on stderr, removed at its end; it shows nothing if stderr is not a terminal."""
+class Bar(console.Bar):
+    """A progress bar on stderr."""
 
     def __init__(self, description: str, total: float | None = None, completed: float = 0) -> None:
-        description_column, detail_column = (
-            TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[detail]")
-        )
-        columns = (SpinnerColumn(), description_column, BarColumn(), detail_column)
-        times = (TimeElapsedColumn(), TimeRemainingColumn())
-        self._display = Progress(*columns, *times, console=err, transient=True, disable=not err.is_terminal)
-        text = printable_line(description)
-        self._task = self._display.add_task(text, total=total, completed=completed, detail="")  # type: ignore[arg-type]
-
-    def start(self) -> Self:
-        self._display.start()
-        return self
-
-    def stop(self) -> None:
-        self._display.stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *problem: object) -> None:
-        self.stop()
-
-    def update(self, completed: float | None = None, total: float | None = None, **texts: str) -> None:
-        """Set the counts that are not None, and the texts ``description`` and ``detail`` if they are given."""
-        shown: dict[str, Any] = {name: printable_line(text) for name, text in texts.items()}
-        self._display.update(self._task, completed=completed, total=total, **shown)
-
-    def advance(self) -> None:
-        """Count one more."""
-        self._display.advance(self._task)
+        super().__init__(err, description, total, completed)
 
 
 @contextlib.contextmanager

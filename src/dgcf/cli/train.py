@@ -90,6 +90,7 @@ def command(
     from dgcf.experiments.baselines import stand
     from dgcf.train.plan import Plan
     from dgcf.train.presets import DEFAULT
+    from dgcf.train.run.moved import explain_moved
 
     default = not (model or preset or settings or config or resume)
     in_file = read_toml(config) if config else {}
@@ -104,8 +105,10 @@ def command(
         if read.given:
             raise ConfigError(f"--resume reads the data as the run did; leave out {next(iter(given_options(read)))}.")
         run = stages.first_run(resume)
-        data, metric = data or run.source, run.recipe.train.metric
-        dataset = read_dataset(run.source_as_read(data), _preparation(run.about["settings"]))
+        metric = run.recipe.train.metric
+        with explain_moved(run, data, f"name it as DATA, as in `dgcf train DATA --resume {resume}`"):
+            dataset = read_dataset(run.source_as_read(data), _preparation(run.about["settings"]))
+        data = data or run.source
         summaries = [stages.resume(resume, dataset, options, model=model, preset=preset, settings=given, seed=seed)]
     elif data is None:
         raise ConfigError("no dataset was given; name one, such as deoscirec/ml-100k.")

@@ -31,6 +31,7 @@ from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, Size, groups, pick_device, resolve
 from dgcf.train.recipe import setting_keys
 from dgcf.train.run.description import order_of
+from dgcf.train.run.moved import explain_moved
 from dgcf.train.run.plots import CURVES, plot_run
 
 
@@ -123,7 +124,8 @@ def compare_runs(paths: Sequence[str], source: str | None, options: Options) -> 
     _refuse_other_datasets(runs)
     labels = run_labels(runs)
     reference = options.reference_index(labels)
-    dataset = options.read(runs[0].source_as_read(source))
+    with explain_moved(runs[0], source):
+        dataset = options.read(runs[0].source_as_read(source))
     evaluator = RunEvaluator.of(dataset, options.mask, options.ks)
     return compare(evaluator, [(label, [run]) for label, run in zip(labels, runs, strict=True)], options, reference)
 

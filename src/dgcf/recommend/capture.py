@@ -22,6 +22,7 @@ from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot
 from dgcf.train import Observer, Recipe, Run, Trained, resolve, train
 from dgcf.train import load as load_run
 from dgcf.train.plan import Plan, chosen_settings
+from dgcf.train.run.moved import explain_moved
 from dgcf.version import __version__
 
 if TYPE_CHECKING:
@@ -64,9 +65,15 @@ def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping
 
 def from_run(run: Run, data: Any = None, notify: Notify | None = None) -> Snapshot:
     """Return the snapshot of the best epoch of a run folder; ``data`` replaces the dataset that the run names."""
-    dataset = run.dataset_of(load_data(run.source_as_read(data), notify=notify))
+    dataset = dataset_of(run, data, notify)
     model, propagation, ranking = load_run(run, dataset)
     return capture(model, propagation, ranking, dataset, run.recipe, _about_best(run))
+
+
+def dataset_of(run: Run, data: Any = None, notify: Notify | None = None) -> Dataset:
+    """Return the dataset of a run, as the run uses it; ``data`` replaces the source that the run names."""
+    with explain_moved(run, data):
+        return run.dataset_of(load_data(run.source_as_read(data), notify=notify))
 
 
 def from_finished_run(trained: Trained, run: Run, dataset: Dataset) -> Snapshot:
@@ -83,7 +90,9 @@ def from_finished_run(trained: Trained, run: Run, dataset: Dataset) -> Snapshot:
 def _about_best(run: Run) -> dict[str, Any]:
     epoch = int(run.best().about["epoch"])
     metrics = next((line for line in run.metrics() if line["epoch"] == epoch), {})
-    return {"seed": run.seed, "epochs": epoch, "metrics": metrics}
+    blending = run.blending(run.about["dataset"]["n_items"])
+    composed = {} if blending is None else blending.validation  # the line is of the embeddings alone
+    return {"seed": run.seed, "epochs": epoch, "metrics": {**metrics, **composed}}
 
 
 def capture(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dgcf.errors import ArtifactError, DgcfError
 from dgcf.recommend import artifact, signing
 from dgcf.recommend.container import MANIFEST, hash_of
+from dgcf.recommend.heldout import HeldOut
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.stored import InvalidFileError, decode_json, read_member, verify_seal
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 BESIDE_WEIGHTS = "recommender.dgcf"
 RUN = "run.json"
 WEIGHTS = "best.safetensors"
+FIRST_STAGE = "validated"
 
 
 def load(path: str | Path, *, data: Any = None, notify: Notify | None = None, say: Notify | None = None) -> Recommender:
@@ -41,7 +43,12 @@ def load(path: str | Path, *, data: Any = None, notify: Notify | None = None, sa
             verify_seal(decode_json(read_member(run), dict[str, Any]), RUN)
         except (OSError, InvalidFileError) as problem:
             raise ArtifactError(f"{run} is damaged ({problem}); restore it from a copy, or train again.") from problem
-        return Recommender.of(_of_run(target, data, notify or say))
+        return Recommender.of(_of_run(target, data, notify or say), _held_out(target, data, notify or say))
+    if (target / FIRST_STAGE / RUN).is_file():
+        raise ArtifactError(
+            f"{target} was stopped before it was trained on all pairs; continue it with `dgcf train --resume "
+            f"{target}`, or use {target / FIRST_STAGE}."
+        )
     if not target.exists():
         raise ArtifactError(f"{target} does not exist; give a saved recommender, or a run folder of `dgcf train`.")
     if not target.is_file() and not (target / MANIFEST).is_file():
@@ -49,6 +56,20 @@ def load(path: str | Path, *, data: Any = None, notify: Notify | None = None, sa
             f"{target} holds neither a recommender nor a run; give what Recommender.save or `dgcf train` wrote."
         )
     return Recommender.of(artifact.load(target))
+
+
+def _held_out(run: Path, data: Any, notify: Notify | None) -> HeldOut:
+    """Return the dataset of a run, to be loaded when the recommender is measured."""
+
+    def dataset() -> Dataset:
+        from dgcf.recommend.capture import dataset_of
+        from dgcf.train import Run
+
+        opened = Run.open(run)
+        opened.require_held_out()
+        return dataset_of(opened, data, notify)
+
+    return HeldOut(dataset)
 
 
 def save_recommender(trained: Trained, dataset: Dataset) -> str | None:

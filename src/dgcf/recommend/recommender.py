@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -18,11 +18,13 @@ from dgcf.errors import ConfigError, DataError, NotFittedError
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Floats, Side
 from dgcf.ranking.topk import EmbeddingIndex, TopK, joined, one_query, top_k
-from dgcf.recommend import artifact
+from dgcf.recommend import artifact, display
 from dgcf.recommend.explain import Explanation
 from dgcf.recommend.foldin import FoldIn
+from dgcf.recommend.heldout import HeldOut, Measurement, validation_metrics
 from dgcf.recommend.lookup import Ids, Names, Unknown, item_lists
 from dgcf.recommend.prepared import Prepared, backend_on, note_if_short, require_k
+from dgcf.recommend.rawids import RawIds
 from dgcf.recommend.rerank import ItemRules
 from dgcf.recommend.rules import RuleArguments, Rules
 from dgcf.recommend.snapshot import Snapshot
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from dgcf.recommend.batch import Update
 
 OWN_PARAMETERS = ("model", "preset", "seed", "device")
+Titles = Mapping[str, str] | str | Path
 
 
 class Recommender:
@@ -46,32 +49,60 @@ class Recommender:
     def __init__(
         self, model: str = "dgcf", *, preset: str = "default", seed: int = 0, device: str = "auto", **settings: Any
     ) -> None:
+        from dgcf.recommend import estimator  # needs torch, as training does; a loaded recommender never comes by
+
+        estimator.resolved(model, preset, settings)
+        self._take(model, preset, seed, device, settings)
+
+    def _take(self, model: str, preset: str, seed: int, device: str, settings: Mapping[str, Any]) -> None:
         self.model, self.preset, self.seed, self.device = model, preset, seed, device
-        self.settings = settings
+        self.given = dict(settings)
         self._fitted: Prepared | None = None
+        self._measured: dict[str, Measurement] = {}
+        self._held_out = HeldOut()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that were given, without those that are None because the preset derives them from the data."""
+        from dgcf.recommend import estimator
+
+        return estimator.effective(self.model, self.preset, self.given)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return what ``__init__`` was given: ``Recommender(**rec.get_params())`` is the same, unfitted."""
-        return {**{name: getattr(self, name) for name in OWN_PARAMETERS}, **self.settings}
+        """Return all parameters with their values: as given, else of the preset.
+
+        A setting that the preset derives from the data is None. ``Recommender(**rec.get_params())`` is the same,
+        unfitted.
+        """
+        from dgcf.recommend import estimator
+
+        own = {name: getattr(self, name) for name in OWN_PARAMETERS}
+        return {**own, **estimator.listed(self.model, self.preset, self.given)}
 
     def set_params(self, **parameters: Any) -> Recommender:
-        """Change parameters; a fitted recommender stays as it was fitted until ``fit`` is called again."""
-        for name, value in parameters.items():
-            if name in OWN_PARAMETERS:
-                setattr(self, name, value)
-            else:
-                self.settings = {**self.settings, name: value}
+        """Change parameters; a fitted recommender stays as it was fitted until ``fit`` is called again.
+
+        Settings that have the value of the preset follow a change of the model, the preset or the loss.
+        """
+        from dgcf.recommend import estimator
+
+        own = {name: parameters.get(name, getattr(self, name)) for name in OWN_PARAMETERS}
+        settings = {name: value for name, value in parameters.items() if name not in OWN_PARAMETERS}
+        settings = {**estimator.changed(self.model, self.preset, self.given), **settings}
+        estimator.resolved(own["model"], own["preset"], settings)
+        for name, value in own.items():
+            setattr(self, name, value)
+        self.given = settings
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None
 
     def __repr__(self) -> str:
-        words = [repr(self.model), *(f"{key}={value!r}" for key, value in self.get_params().items() if key != "model")]
-        size = ", not fitted"
-        if self._fitted is not None:
-            size = f": {self.snapshot.n_users:,} users, {self.snapshot.n_items:,} items"
-        return f"<Recommender({', '.join(words)}){size}>"
+        return display.text(self)
+
+    def _repr_html_(self) -> str:
+        return display.page(self)
 
     def fit(
         self,
@@ -79,10 +110,22 @@ class Recommender:
         y: None = None,
         *,
         on: Literal["train", "everything"] = "train",
-        titles: Mapping[str, str] | None = None,
+        user_col: str | int | None = None,
+        item_col: str | int | None = None,
+        rating_col: str | int | None = None,
+        timestamp_col: str | int | None = None,
+        title_col: str | int | None = None,
+        weight_col: str | int | None = None,
+        titles: Titles | None = None,
+        progress: bool | None = None,
         observer: Any = None,
+        **reading: Any,
     ) -> Recommender:
         """Train on a path, known name, frame, matrix or dataset.
+
+        Columns are found by common names, or named here. ``reading`` are further fields of
+        ``dgcf.data.columns.ReadOptions``, such as ``where``, ``missing`` and ``timestamp_format``. ``titles``: those of
+        items by raw id, or a file of them. ``progress``: show a bar on stderr, by default if it is a terminal.
 
         Data without a split gets the default one, and validation decides when to stop. ``on="everything"`` trains on
         all pairs of all splits: for ``epochs`` epochs if given, else for as many as were best in a training on the
@@ -91,19 +134,24 @@ class Recommender:
         if "torch" not in sys.modules:
             # Before torch starts its threads: on a busy machine, threads that wait by spinning train ten times slower.
             os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        from dgcf.recommend import estimator
         from dgcf.recommend.capture import fit_snapshot
 
-        self.snapshot = fit_snapshot(self, data, on=on, titles=titles, observer=observer)
+        columns = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col, "title_col": title_col}
+        columns |= {"timestamp_col": timestamp_col, "weight_col": weight_col}
+        dataset = estimator.read_data(self, data, on, titles, {**columns, **reading})
+        with estimator.observed(observer, progress) as both:
+            self.snapshot = fit_snapshot(self, dataset, on=on, titles=None, observer=both)
+        self._held_out = HeldOut(dataset, everything=on == "everything")
         return self
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Recommender:
-        """Return a recommender of a model that was trained before."""
+    def of(cls, snapshot: Snapshot, held_out: HeldOut | None = None) -> Recommender:
+        """Return a recommender of a model that was trained before; ``held_out`` is what it can be measured on."""
         about = snapshot.about
-        rec = cls(
-            snapshot.model, preset=about.get("preset", "plain"), seed=about.get("seed", 0), **about.get("settings", {})
-        )
-        rec.snapshot = snapshot
+        rec = cls.__new__(cls)  # its parameters are not checked, which needs torch
+        rec._take(snapshot.model, about.get("preset", "plain"), about.get("seed", 0), "auto", about.get("settings", {}))
+        rec.snapshot, rec._held_out = snapshot, held_out or HeldOut()
         return rec
 
     @property
@@ -113,7 +161,7 @@ class Recommender:
 
     @snapshot.setter
     def snapshot(self, snapshot: Snapshot) -> None:
-        self._fitted = Prepared(snapshot)
+        self._fitted, self._measured = Prepared(snapshot), {}
 
     @property
     def _prepared(self) -> Prepared:
@@ -129,6 +177,38 @@ class Recommender:
     def names(self) -> dict[Side, Names]:
         """Lookup of users and items by id or title."""
         return self._prepared.names
+
+    @property
+    def users(self) -> RawIds:
+        """The raw ids of all users."""
+        return RawIds(self.snapshot.users)
+
+    @property
+    def items(self) -> RawIds:
+        """The raw ids of all items."""
+        return RawIds(self.snapshot.items)
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """The metrics on ``validation``, by which the best epoch was chosen, and on ``test`` after ``evaluate``."""
+        measured = {split: dict(measurement) for split, measurement in self._measured.items()}
+        return {"validation": validation_metrics(self.snapshot), **measured}
+
+    def evaluate(
+        self, data: Any = None, *, k: int | Sequence[int] = 20, split: str = "test", mask: str = "train"
+    ) -> Measurement:
+        """Return the metrics that `dgcf evaluate` prints, by ranking all items; needs torch.
+
+        They are measured on the ``split`` of the data that the recommender was fitted to, or of other ``data`` with the
+        same ids; of rows without a split, all are held-out pairs. ``mask`` says whose items are hidden: ``train`` or
+        ``train+validation``.
+        """
+        from dgcf.recommend.measure import measure
+
+        measured = measure(self.snapshot, self._held_out, data, k=k, split=split, mask=mask)
+        if data is None:
+            self._measured[split] = measured
+        return measured
 
     @property
     def folding(self) -> FoldIn:

@@ -104,6 +104,15 @@ def preset_settings(preset: str, model: Entry, dataset: str, size: Size = UNKNOW
     return {**loop, **width, **BASELINE, **BASELINE_BY_DATASET.get(family, {})}
 
 
+def settings_by_data(preset: str, model: Entry) -> frozenset[str]:
+    """Return the settings whose values a preset derives from the name or the size of the data."""
+    sizes = (UNKNOWN_SIZE, Size(10, 10, 100), Size(1_000_000, 1_000_000, 100_000_000))
+    names = ("", *DGCF_BY_DATASET)
+    choices = [preset_settings(preset, model, name, size) for name in names for size in sizes]
+    keys = dict.fromkeys(key for choice in choices for key in choice)
+    return frozenset(key for key in keys if any(choice.get(key) != choices[0].get(key) for choice in choices))
+
+
 def _steps_for(size: Size) -> dict[str, object]:
     """Return the batch size and the most epochs for data of this size.
 

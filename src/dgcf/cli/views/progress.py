@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from dgcf.cli.terminal import Bar, err, notify
 from dgcf.experiments.progress import ProgressLines
+from dgcf.recommend.progress import TrainingBar
 from dgcf.train import EpochReport, Observer, PlainLines
 
 
@@ -16,7 +17,7 @@ def progress_of(jobs: str) -> ProgressLines:
 
 def training_progress() -> AbstractContextManager[Observer]:
     """Return the display for the training of one run."""
-    return TrainingBar() if err.is_terminal else nullcontext(PlainLines())
+    return TrainingBar(err) if err.is_terminal else nullcontext(PlainLines())
 
 
 class ProgressBar(ProgressLines):
@@ -44,32 +45,3 @@ class ProgressBar(ProgressLines):
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
-
-
-class TrainingBar(Bar, Observer):
-    """Epoch, loss, validation metric, best, pairs per second, and the time left if training does not stop early."""
-
-    validation = ""
-
-    def __init__(self) -> None:
-        super().__init__("training")
-
-    def note(self, text: str) -> None:
-        notify(f"note: {text}")
-
-    def epoch_began(self, epoch: int, epochs: int, batches: int, done: int) -> None:
-        self.update((epoch - 1) * batches + done, epochs * batches, description=f"epoch {epoch}/{epochs}")
-
-    def batch_done(self) -> None:
-        self.advance()
-
-    def epoch_ended(self, report: EpochReport) -> None:
-        parts = report.line().split("  ")[1:]
-        if report.validation:
-            self.validation = parts[1]
-        elif report.best is not None:
-            parts.insert(1, self.validation)  # of the last epoch that was validated
-        self.update(detail="  ".join(parts))
-
-    def finished(self, reason: str) -> None:
-        notify(reason)
