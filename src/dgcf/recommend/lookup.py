@@ -123,13 +123,13 @@ class Names:
         return by_title
 
 
-def note_unknown(ids: Sequence[str], what: str, effect: str) -> list[str]:
+def note_unknown(ids: Sequence[str], what: str, effect: str, place: str = "") -> list[str]:
     """Return a note that counts unknown ids and names the first of them, or nothing if there are none."""
     if not ids:
         return []
-    are = f"{len(ids):,} {what}s are" if len(ids) > 1 else f"1 {what} is"
+    nodes, are = (f"{len(ids):,} {what}s", "are") if len(ids) > 1 else (f"1 {what}", "is")
     more = ", …" if len(ids) > _NAMED else ""
-    return [f"{are} unknown and {effect}: {quoted(ids)}{more}."]
+    return [f"{nodes}{place} {are} unknown and {effect}: {quoted(ids)}{more}."]
 
 
 def quoted(ids: Sequence[str]) -> str:

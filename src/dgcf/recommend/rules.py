@@ -62,6 +62,8 @@ class Rules:
     mmr_candidates: int = 100
 
     def __post_init__(self) -> None:
+        if not isinstance(self.max_per, Mapping):
+            raise ConfigError(f"max_per is {self.max_per!r}, expected columns and numbers, such as {{'brand': 2}}.")
         if (self.where is not None or self.max_per) and self.items_table is None:
             needing = "where" if self.where is not None else "max_per"
             raise ConfigError(f"{needing} needs a table of the items; give one (items_table, --items-table).")
@@ -136,7 +138,7 @@ class _Resolver:
         """Return the indices of the known ids, and note the unknown ones."""
         index = {raw: self._index(raw) for raw in ids}
         unknown = [raw for raw, number in index.items() if number is None]
-        self.notes += note_unknown(unknown, f"id in {label}", "ignored")
+        self.notes += note_unknown(unknown, "id", "ignored", f" in {label}")
         return [number for number in index.values() if number is not None]
 
     def _index(self, raw: str) -> int | None:
@@ -189,8 +191,9 @@ class _Resolver:
             if item in boosted:
                 raise DataError(f"the item {raw!r} has more than one boost; keep one.")
             if not abs(number) <= LARGEST_BOOST:
+                shown_number = "missing" if given_number is None else repr(given_number)
                 raise DataError(
-                    f"the boost of {raw!r} is {given_number!r}, expected a number from {-LARGEST_BOOST:.0f} to "
+                    f"the boost of {raw!r} is {shown_number}, expected a number from {-LARGEST_BOOST:.0f} to "
                     f"{LARGEST_BOOST:.0f}."
                 )
             values[item] = number
