@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from dgcf.evaluate.significance import holm, t_test
 from dgcf.experiments.measure import MeanStd
 from dgcf.experiments.report import Row, Table, TableCell
 from dgcf.experiments.reproduce.cells import Cell, Line, Trained, Trial
@@ -23,7 +18,6 @@ from dgcf.experiments.reproduce.report.view import (
     View,
     difference,
     in_words,
-    mean_std,
     number,
     out_of,
     shown,
@@ -81,73 +75,6 @@ def best(view: View) -> Section:
     header = [name for metric in METRICS for name in (metric, "the paper's DGCF", "difference", "target")]
     table = Table.of(("dataset", "seeds", *header), rows, 1)
     return Section([("The best DGCF by validation", table)], [PROTOCOL_NOTE])
-
-
-def composed(view: View) -> Section:
-    """DGCF with item weights beside DGCF without, the other models with and without, and the item weights alone."""
-    tables = []
-    for data in view.names("data"):
-        source = view.source(data)
-        rows = list[Row]()
-        if (paper := view.paper["table1"].get(source.family, {}).get(REFERENCE)) is not None:
-            rows.append((f"{REFERENCE}, printed in the paper", "none", "", *map(number, paper), *[MISSING] * 2))
-        names = list(dict.fromkeys((c.model, c.settings, tuple(c.varied.items())) for c, _ in view.cells(data=data)))
-        ours = next((name for name in names if name[:2] == (REFERENCE, "best") and _added(name[2]) != "none"), None)
-        tested = _over_seeds(view, data, [name for name in names if name != ours], ours)
-        for name in names:
-            model, settings, varied = name
-            own = in_words({key: value for key, value in varied if key != "blend"})
-            text = ", ".join(filter(None, (model, "" if settings == "plain" else settings, own)))
-            values = [_by_seed(view, metric, data, name) for metric in METRICS]
-            seeds = out_of(len(values[0]), len(_cells(view, data, name)))
-            means = (shown(mean_std(list(by_seed.values()))) for by_seed in values)
-            p = (number(tested.get((name, metric)), ".2g") for metric in METRICS)
-            rows.append((text, _added(varied), seeds, *means, *p))
-        header = ("model", "item weights", "seeds", *METRICS, *(f"p, {metric}" for metric in METRICS))
-        tables.append((source.title, Table.of(header, rows, 2)))
-    notes = [
-        PROTOCOL_NOTE,
-        "Item weights: what is added to the scores of the trained embeddings; auto: parts and numbers chosen on "
-        "validation with each seed. Models without embeddings are item weights alone.",
-        f"p: the row against the first {REFERENCE}, best, with item weights, by a t-test paired over the seeds, with "
-        "Holm's correction over the table. A model that is solved without a seed has one value for all of them.",
-    ]
-    return Section(tables, notes)
-
-
-Name = tuple[str, str, tuple[tuple[str, Any], ...]]
-"""The model, the origin of the settings and the varied settings of a row."""
-
-
-def _added(varied: tuple[tuple[str, Any], ...]) -> str:
-    return str(dict(varied).get("blend", "none"))
-
-
-def _over_seeds(view: View, data: str, names: list[Name], ours: Name | None) -> dict[tuple[Name, str], float]:
-    """Return p after Holm's correction of each row and metric against ``ours``."""
-    if ours is None:
-        return {}
-    tests = dict[tuple[Name, str], float]()
-    for name, metric in product(names, METRICS):
-        first, second = (_by_seed(view, metric, data, one) for one in (ours, name))
-        if len(second) == 1 and len(first) > 1:
-            second = dict.fromkeys(first, next(iter(second.values())))
-        shared = sorted(set(first) & set(second))
-        if len(shared) > 1:
-            tests[name, metric] = t_test(np.array([second[seed] - first[seed] for seed in shared]))
-    return dict(zip(tests, holm(list(tests.values())).tolist(), strict=True))
-
-
-def _cells(view: View, data: str, name: Name) -> list[Line | None]:
-    """Return the lines of the cells that vary just what the row varies, None for those that are missing."""
-    model, settings, varied = name
-    cells = view.cells(data=data, model=model, settings=settings)
-    return [line for cell, line in cells if tuple(cell.varied.items()) == varied]
-
-
-def _by_seed(view: View, metric: str, data: str, name: Name) -> Mapping[int, float]:
-    lines = [line for line in _cells(view, data, name) if line is not None]
-    return {line["seed"]: line["test"]["train"][metric] for line in lines}
 
 
 def lightgcn_gowalla(view: View) -> Section:

@@ -18,9 +18,9 @@ from dgcf.config import read_toml
 from dgcf.errors import ArtifactError, DataError
 from dgcf.experiments.plots import refuse_without_matplotlib
 from dgcf.experiments.report import Table, latex_table, latex_text, markdown_table, markdown_text
-from dgcf.experiments.reproduce.measures import METRICS
+from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.recipe import Recipes
-from dgcf.experiments.reproduce.report import extra_tables, figures, tables
+from dgcf.experiments.reproduce.report import composed, extra_tables, figures, tables
 from dgcf.experiments.reproduce.report.view import MISSING, Section, View, counted
 from dgcf.experiments.reproduce.results import Store
 from dgcf.files import atomic_file
@@ -30,17 +30,23 @@ _SECTIONS: Sequence[Callable[[View], Section]] = (
     *(extra_tables.tuning, tables.table1, tables.table2, tables.table3, tables.table4),
     *(figures.loss_curve, figures.layers, figures.oscillation_diff, figures.correlation, figures.pattern),
     *(figures.depth, figures.density, figures.drop_edge, figures.epsilon, tables.time, figures.theory),
-    *(extra_tables.best, extra_tables.composed, extra_tables.lightgcn_gowalla, extra_tables.parts),
+    *(extra_tables.best, composed.composed, extra_tables.lightgcn_gowalla, extra_tables.parts),
 )
 SECTIONS = {section.__name__.replace("_", "-"): section for section in _SECTIONS}
 """The functions of the experiments that have a section of their own, by experiment."""
 LISTED = 6
 """The number of groups of missing cells that a page names; it counts the rest."""
-README_EXPERIMENTS = ("table1", "best")
-"""The experiments that the README shows."""
-SHORT = {"ml-100k": "ML-100K (928)", "ml-100k-779": "ML-100K (779)", "ml-1m": "ML1M", "amazon": "Amazon"}
-UNTUNED = "°"
-"""Marks results with the paper's settings."""
+README_EXPERIMENT = "composed"
+"""The experiment that the README shows."""
+SHORT = {
+    "ml-100k": "ML-100K (928)",
+    "ml-100k-779": "ML-100K (779)",
+    "ml-1m": "ML1M",
+    "gowalla": "Gowalla",
+    "amazon": "Amazon",
+    "lightgcn-gowalla-whole": "LightGCN's Gowalla",
+}
+"""The datasets that the README shows, and their names there."""
 
 
 def views(recipes: Recipes, store: Store, name: str) -> list[View]:
@@ -177,41 +183,22 @@ def _counts(shown: Sequence[View]) -> tuple[int, int]:
 
 
 def readme_block(shown: Sequence[View]) -> str:
-    """Return Table 1 in short, the paper's numbers beside ours, `best` below it, and how many cells are recorded."""
-    by_name = {view.experiment.name: view for view in shown}
-    first, best = (by_name[name] for name in README_EXPERIMENTS)
-    datasets = first.names("data")
-    rows = [(model, *(_beside_paper(first, data, model) for data in datasets)) for model in first.names("model")]
-    rows.append(("best", *(_means(best, data, "dgcf", "best") for data in datasets)))
-    header = ("model", *(SHORT.get(data, data.capitalize()) for data in datasets))
-    table = markdown_table(Table.of(header, rows, 1))
+    """Return the headline table, DGCF with item weights beside all else, and how many cells are recorded."""
+    view = next(view for view in shown if view.experiment.name == README_EXPERIMENT)
+    datasets = [data for data in view.names("data") if data in SHORT]
+    printed = (view.paper["table1"].get(view.source(data).family, {}).get(REFERENCE) for data in datasets)
+    paper = (MISSING if data is None else " / ".join(map(_short, data)) for data in printed)
+    rows = [["dgcf, printed in the paper", *paper], *composed.headline(view, datasets)]
+    table = markdown_table(Table.of(("model", *map(SHORT.__getitem__, datasets)), rows, 1))
     cells, missing = _counts(shown)
-    stand_ins = f"; {UNTUNED} the paper's own, where those are all that is trained" if UNTUNED in table else ""
     recorded = f"{cells - missing:,} of {cells:,} cells" if missing else f"All {cells:,} cells"
     note = (
-        "Recall@20 / NDCG@20 on test, train items masked, means over the seeds; in brackets the paper's. Settings "
-        f"tuned on validation{stand_ins}, as many candidates for each model; best: DGCF, with many more of them. "
-        f"{recorded} are recorded; [docs/reproduction.md](docs/reproduction.md) has all tables and figures, and "
-        "`dgcf reproduce ID` makes them."
+        "Recall@20 / NDCG@20 on test, train items masked, means over the seeds. Settings are chosen on validation; the "
+        'models without "tuned" have their defaults. \\* `dgcf + item weights` is ahead with p < .05, paired over the '
+        f"seeds, Holm's correction. {MISSING}: not computed. {recorded} are recorded; "
+        "[docs/reproduction.md](docs/reproduction.md) has all tables and figures, and `dgcf reproduce ID` makes them."
     )
     return f"{table}\n\n{note}\n"
-
-
-def _beside_paper(view: View, data: str, model: str) -> str:
-    """Return the means with tuned settings, or the paper's settings where only those are trained."""
-    printed = view.paper["table1"].get(view.source(data).family, {}).get(model)
-    paper = MISSING if printed is None else " / ".join(map(_short, printed))
-    for settings, mark in (("tuned", ""), ("paper", UNTUNED)):
-        ours = _means(view, data, model, settings)
-        if ours != MISSING:
-            return f"{ours}{mark} ({paper})"
-    return f"{MISSING} ({paper})"
-
-
-def _means(view: View, data: str, model: str, settings: str) -> str:
-    values = [view.mean(metric, data=data, model=model, settings=settings) for metric in METRICS]
-    means = [_short(value.mean) for value in values if value is not None]
-    return " / ".join(means) if len(means) == len(values) else MISSING
 
 
 def _short(value: float) -> str:
@@ -246,7 +233,7 @@ def write(recipes: Recipes, store: Store, name: str, project: Path) -> Rendered:
     if name == "all":
         blocks["recorded"] = recorded_note(shown)
     contents |= _filled(project / REPORT, blocks)
-    if name == "all" and {*README_EXPERIMENTS} <= {page.name for page in pages}:
+    if name == "all" and README_EXPERIMENT in {page.name for page in pages}:
         contents |= _filled(project / "README.md", {"results": readme_block(shown)})
     for path, content in contents.items():
         with atomic_file(path) as beside:
