@@ -19,6 +19,7 @@ def rows_of(
     pairs: Sequence[tuple[RawId, RawId]],
     times: Sequence[float] | None = None,
     part: Sequence[int] | None = None,
+    weights: Sequence[float] | None = None,
     sources: tuple[Source, ...] = (Source(label="rows"),),
 ) -> Interactions:
     """Return the rows of raw pairs; ids are numbered in the vocabulary's order, integers stay integers."""
@@ -37,4 +38,5 @@ def rows_of(
         None if times is None else np.array(times, dtype=np.float64),
         rows_read=len(pairs),
         sources=sources,
+        weight=None if weights is None else np.array(weights, dtype=np.float64),
     )

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from dgcf.cli.inputs import MAX_SEEDS, CutOffs, Device, Mask, Preset, RunData, cut_offs, out_option, set_option
+from dgcf.cli.inputs import (
+    MAX_SEEDS,
+    CutOffs,
+    Device,
+    Mask,
+    Preset,
+    RunData,
+    cut_offs,
+    given_options,
+    out_option,
+    read_and_show,
+    set_option,
+    with_read_options,
+)
 from dgcf.cli.terminal import AsJson, emit, notify, progress
+from dgcf.data.columns import ReadOptions
 from dgcf.errors import ConfigError
 
 
+@with_read_options
 def command(
     what: Annotated[
         list[str],
@@ -48,6 +64,8 @@ def command(
     data: RunData = None,
     device: Device = "auto",
     as_json: AsJson = False,
+    *,
+    read: ReadOptions,
 ) -> None:
     """Compare models on a dataset, or finished runs: means over seeds, paired tests over users, time and memory.
 
@@ -71,6 +89,7 @@ def command(
     training = {"--seeds": seeds, "--seed": seed, "--preset": preset, "--set": settings, "--config": config}
     if models is None:
         _refuse_given({**training, "--out": folder}, "is for training with --models; leave it out")
+        _refuse_given(given_options(read), "is for a file with --models, and runs are read as before; leave it out")
         result = compare.compare_runs(what, data, options)
     else:
         _refuse_given({"--data": data}, "is for run folders; name the dataset itself")
@@ -79,7 +98,7 @@ def command(
         chosen = [word.strip() for word in models.split(",") if word.strip()]
         seed_range = range(seed or 0, (seed or 0) + (seeds or 1))
         request = compare.Request(chosen, preset or "default", settings or [], config or [], seed_range)
-        result = compare.compare_models(what[0], request, folder, options)
+        result = compare.compare_models(what[0], request, folder, options, partial(read_and_show, read=read))
     report.write(result, targets)
     emit(result.to_dict(), as_json, lambda: draw(result))
 

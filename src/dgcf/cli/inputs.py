@@ -160,6 +160,11 @@ def read_and_show(source: str, preparation: Preparation | None = None, read: Rea
     return dataset
 
 
+def given_options(read: ReadOptions) -> dict[str, Any]:
+    """Return the options that were given, by their names on the command line."""
+    return {f"--{name.replace('_', '-')}": value for name, value in read.given.items()}
+
+
 def is_read(source: str) -> bool:
     """Return whether DATA is read from files: it is not a prepared folder or a known name."""
     path = Path(source)

@@ -7,13 +7,24 @@ from typing import Annotated
 
 from typer import Option
 
-from dgcf.cli.inputs import PRESET_HELP, Data, Device, model_option, out_option, read_dataset, set_option
+from dgcf.cli.inputs import (
+    PRESET_HELP,
+    Data,
+    Device,
+    model_option,
+    out_option,
+    read_and_show,
+    set_option,
+    with_read_options,
+)
 from dgcf.cli.terminal import AsJson, emit, notify
 from dgcf.config import parse_settings
+from dgcf.data.columns import ReadOptions
 from dgcf.data.paths import absolute_source
 from dgcf.errors import StoppedError
 
 
+@with_read_options
 def command(
     data: Data,
     model: Annotated[str, model_option()] = "dgcf",
@@ -37,6 +48,8 @@ def command(
     folder: Annotated[Path | None, out_option("Study folder.", "tune/DATASET-MODEL")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
+    *,
+    read: ReadOptions,
 ) -> None:
     """Search for better settings by the validation split; the test split is never read.
 
@@ -53,7 +66,7 @@ def command(
 
     fixed, spaces = parse_settings(settings or []), dict(parse_space(text) for text in search or [])
     study = search_for(
-        read_dataset(data),
+        read_and_show(data, read=read),
         model,
         preset=preset,
         settings=fixed,

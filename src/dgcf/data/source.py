@@ -56,6 +56,11 @@ class Source:
         """Return whether there is a column of a role, such as ``timestamp``."""
         return role in self.columns
 
+    @property
+    def dated(self) -> bool:
+        """Whether all times are dates: of a typed column, or texts in a format."""
+        return self.columns.get("timestamp", "").startswith("epoch(")
+
     def rows(self, **more: str) -> str:
         """Return the query of all rows: a column per role, ``kept`` (whether the row meets the condition), and more."""
         columns = {**self.columns, "kept": f"({self.condition}) IS TRUE", **more}

@@ -88,7 +88,8 @@ def recognise(con: DuckDBPyConnection, table: str, column: str, condition: str =
         for date in _DATES
     ]
     forms.append(TimeFormat(_WITH_ZONE, "with a time zone"))
-    counted_forms = ", ".join(f"count({form.epoch('t')})" for form in forms)
+    # %Y reads 10 as the year 10: such a form does not fit.
+    counted_forms = ", ".join(f"count(*) FILTER ({form.epoch('t')} > {YEAR_1000})" for form in forms)
     counts = con.execute(f"SELECT {counted_forms} FROM {rows}").fetchall()[0]
     return next((form for form, count in zip(forms, counts, strict=True) if count > counted / 2), None)
 

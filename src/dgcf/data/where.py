@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -73,8 +74,15 @@ def typed_field(name: str, column: str, type_name: str) -> Field:
         return Field(name, f"epoch(CAST({column} AS TIMESTAMPTZ))", "time")
     if type_name == "BOOLEAN":
         return Field(name, column, "boolean")
-    number = type_name.endswith(("INT", "INTEGER")) or type_name.startswith(("DECIMAL", "DOUBLE", "FLOAT"))
+    if type_name in ("DOUBLE", "FLOAT"):
+        return Field(name, _not_nan(column), "number")
+    number = type_name.endswith(("INT", "INTEGER")) or type_name.startswith("DECIMAL")
     return Field(name, column, "number" if number else "other")
+
+
+def _not_nan(column: str) -> str:
+    """Return the SQL of numbers with NaN as NULL, because DuckDB takes it for the largest number."""
+    return f"nullif({column}, 'nan'::DOUBLE)"
 
 
 @dataclass(frozen=True)
@@ -114,24 +122,29 @@ class _Value:
 
 def compile_condition(con: DuckDBPyConnection, condition: str, table: Table) -> str:
     """Return the SQL of a condition on the columns of a table; refuse anything but a condition on its rows."""
-    value = _Compiler(con, table).compile(_tree(con, condition))
+    try:
+        value = _Compiler(con, table).compile(_tree(con, condition, table))
+    except RecursionError:
+        raise _unreadable(condition, "it is nested too deeply") from None
     if value.kind != "boolean":
         raise ConfigError(f"--where {_short(condition)} is no condition, which is true or false; {_EXAMPLE}.")
     return value.sql
 
 
-def _tree(con: DuckDBPyConnection, condition: str) -> dict[str, Any]:
+def _tree(con: DuckDBPyConnection, condition: str, table: Table) -> dict[str, Any]:
     """Parse a condition; refuse texts that are more than one expression."""
+    if any("\ud800" <= sign <= "\udfff" for sign in condition):
+        raise ConfigError("the condition of --where has bytes that are not UTF-8; type it again.")
     if not condition.strip() or len(condition) > LONGEST:
         size = f"has more than {LONGEST:,} characters" if condition.strip() else "is empty"
         raise ConfigError(f"the condition of --where {size}; {_EXAMPLE}.")
 
     def parse(text: str) -> dict[str, Any]:
-        query = f"SELECT 1 FROM t WHERE (\n{text}\n)"
+        query = f"SELECT 1 FROM t WHERE {text}"
         parsed = json.loads(con.execute("SELECT json_serialize_sql($1)", [query]).fetchall()[0][0])
         if parsed.get("error") or len(parsed["statements"]) != 1:
             reason = str(parsed.get("error_message", "it has several statements")).splitlines()[0]
-            raise ConfigError(f"--where {_short(condition)} cannot be read ({reason}); {_EXAMPLE}.")
+            raise _unreadable(condition, _reason(reason, table))
         node = _without_places(parsed["statements"][0])
         return node if isinstance(node, dict) else {}
 
@@ -141,6 +154,20 @@ def _tree(con: DuckDBPyConnection, condition: str) -> dict[str, Any]:
     if given != plain or not isinstance(tree, dict):
         raise ConfigError(f"--where {_short(condition)} is more than one condition; {_EXAMPLE}.")
     return tree
+
+
+def _reason(message: str, table: Table) -> str:
+    """Return why DuckDB cannot parse a condition."""
+    if "depth" in message:
+        return "it is nested too deeply"
+    word = re.search(r'near "(.+)"', message)
+    if word and any(field.name.lower() == word[1].lower() for field in table.fields):
+        return f'the column {word[1]} is also a word of SQL: write it as "{word[1]}"'
+    return message
+
+
+def _unreadable(condition: str, reason: str) -> ConfigError:
+    return ConfigError(f"--where {_short(condition)} cannot be read ({reason}); {_EXAMPLE}.")
 
 
 def _without_places(node: Any) -> Any:
@@ -190,7 +217,7 @@ class _Compiler:
             )
         if not field.untyped:
             return _Value(field.sql, field.kind, name=field.name)
-        column, number = field.sql, text_as_number(field.sql)
+        column, number = field.sql, _not_nan(text_as_number(field.sql))
         value = _Value(column, "text", raw=column, name=field.name)
         # Every written date has two numbers with a sign between them.
         filled, numbers, dates = self.con.execute(
