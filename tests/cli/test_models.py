@@ -6,13 +6,16 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from dgcf.config import Between, OneOf, field_descriptions, parameters, tunable
+from dgcf.data.synthetic import planted
 from dgcf.models.catalog import CATALOG
 from dgcf.train.config import TrainConfig
+from tests.cli.in_process import invoke
 from tests.conftest import Run
 
 
@@ -92,3 +95,45 @@ def test_settings_are_described_by_their_docstrings(settings: Base) -> None:
     )
     assert [setting["space"] for setting in rest] == [{"low": 0.1, "high": 1.0, "log": True}] * derived
     assert field_descriptions(type(settings)) is field_descriptions(type(settings))  # read once
+
+
+def settings_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the value of each setting, those that depend on the size of the data as None."""
+    (model,) = answer["models"]
+    return {
+        setting["name"]: None if setting["from_data"] else setting["value"]
+        for part in (model["parameters"], answer["training"], answer["blending"])
+        for setting in part
+    }
+
+
+@pytest.mark.parametrize("model", ["dgcf", "lightgcn", "ease", "ials"])
+def test_values_are_those_of_a_default_training(model: str, tmp_path: Path) -> None:
+    """What ``dgcf models`` shows is what ``dgcf train`` uses, with --data for every setting."""
+    planted(80, 60).save(tmp_path / "data")
+    short = () if CATALOG[model].solved else ("--set", "epochs=1")
+    words = ("--model", model, *short, "--device", "cpu", "--out", tmp_path / "run")
+    used = invoke("train", tmp_path / "data", *words)["settings"]
+    shown = settings_of(invoke("models", model))
+    from_data = {name for name, value in shown.items() if value is None and used[name] is not None}
+    assert from_data == (set() if CATALOG[model].solved else {"batch_size", "epochs"})
+    assert {**used, **shown} == {**used, **dict.fromkeys(from_data)}
+    resolved = settings_of(invoke("models", model, "--data", tmp_path / "data"))
+    assert {**resolved, "epochs": 1} == {**used, "epochs": 1}
+
+
+def test_settings_from_the_size_of_the_data_are_marked(models_output: Callable[..., str]) -> None:
+    shown = models_output("dgcf")
+    (line,) = [line for line in shown.splitlines() if line.startswith("│ batch_size")]
+    assert "by data" in line
+    (line,) = [line for line in shown.splitlines() if line.startswith("│ loss ")]
+    assert "bpr-hardest" in line
+    assert "Values of a training with the preset default;" in shown
+    assert "--data DATA" in shown
+    assert "│ blend " in shown
+    assert "with the preset paper" in models_output("dgcf", "--preset", "paper")
+
+
+def test_data_without_a_model_is_refused(refused: Callable[..., str]) -> None:
+    assert "name a model" in refused("models", "--data", "planted")
+    assert "there is no preset 'papr'; did you mean 'paper'?" in refused("models", "dgcf", "--preset", "papr")

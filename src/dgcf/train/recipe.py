@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -12,7 +12,7 @@ from dgcf.models.catalog import CATALOG, Entry, entry
 from dgcf.models.config import ModelConfig
 from dgcf.train.blend.config import BlendConfig
 from dgcf.train.config import TrainConfig
-from dgcf.train.presets import DEFAULT, UNKNOWN_SIZE, Size, preset_settings
+from dgcf.train.presets import DEFAULT, UNKNOWN_SIZE, Size, preset_settings, settings_by_data
 
 TRAIN_KEYS = [one.name for one in fields(TrainConfig)]
 BLEND_KEYS = [one.name for one in fields(BlendConfig)]
@@ -90,14 +90,30 @@ def resolve(
     )
 
 
-def describe_models(name: str | None = None) -> dict[str, Any]:
-    """Return all models, or the named one, and the settings of the training loop if any of them is trained in epochs.
+def describe_models(
+    name: str | None = None, preset: str = DEFAULT, dataset: str = "", size: Size = UNKNOWN_SIZE
+) -> dict[str, Any]:
+    """Return all models, or the named one, and the settings of the training loop and of the composed ranking.
 
-    JSON-ready.
+    Of a named model, each setting has the ``value`` that a training with the preset uses; ``from_data`` says that the
+    preset derives it from the data, and that no ``size`` was given. JSON-ready.
     """
     entries = list(CATALOG.values()) if name is None else [entry(name)]
-    in_epochs = any(not model.solved for model in entries)
-    return {
-        "models": [model.to_dict() for model in entries],
-        "training": [parameter.to_dict() for parameter in parameters(TrainConfig())] if in_epochs else [],
+    in_epochs, embedded = (any(test) for test in zip(*((not m.solved, m.has_embeddings) for m in entries), strict=True))
+    parts = {
+        "training": parameters(TrainConfig()) if in_epochs else [],
+        "blending": parameters(BlendConfig()) if embedded else [],
     }
+    if name is None:
+        described = {part: [parameter.to_dict() for parameter in settings] for part, settings in parts.items()}
+        return {"models": [model.to_dict() for model in entries], **described}
+    recipe = resolve(name, dataset=dataset, preset=preset, size=size)
+    derived = settings_by_data(preset, recipe.entry) if size == UNKNOWN_SIZE else frozenset()
+    values = recipe.settings()
+
+    def used(settings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return [{**one, "value": values[one["name"]], "from_data": one["name"] in derived} for one in settings]
+
+    model = recipe.entry.to_dict()
+    described = {part: used(parameter.to_dict() for parameter in settings) for part, settings in parts.items()}
+    return {"preset": preset, "models": [{**model, "parameters": used(model["parameters"])}], **described}

@@ -20,7 +20,7 @@ def draw_list(answer: Mapping[str, Any]) -> None:
 
 
 def draw_one(answer: Mapping[str, Any]) -> None:
-    """Print one model: its equation, its own settings and those of the training loop."""
+    """Print one model: its equation, and its settings with the values that a training uses."""
     (model,) = answer["models"]
     out.print(f"{model['name']}: {model['about']}; trained {model['trained']}\n")
     out.print(model["source"] + "\n", soft_wrap=True)
@@ -28,19 +28,25 @@ def draw_one(answer: Mapping[str, Any]) -> None:
         out.print(_settings_table(model["parameters"], "settings of the model"))
     else:
         out.print("This model has no settings.")
-    if answer["training"]:
-        out.print(_settings_table(answer["training"], "settings of the training loop"))
-        out.print("A preset (`dgcf train --preset`) overrides these defaults, and --set overrides both.")
+    for part, what in (("training", "training loop"), ("blending", "composed ranking")):
+        if answer[part]:
+            out.print(_settings_table(answer[part], f"settings of the {what}"))
+    on = f" on {answer['dataset']}" if "dataset" in answer else ""
+    out.print(f"Values of a training with the preset {answer['preset']}{on}; --set overrides them.", soft_wrap=True)
+    if any(one["from_data"] for part in (model["parameters"], answer["training"]) for one in part):
+        text = "by data: derived from the size or the name of the data; --data DATA shows the value."
+        out.print(text, soft_wrap=True)
 
 
 def _settings_table(settings: Sequence[Mapping[str, Any]], title: str) -> Table:
-    table = Table("setting", "default", "search", "meaning", title=title, title_justify="left")
+    table = Table("setting", "value", "search", "meaning", title=title, title_justify="left")
     for setting in settings:
         about, kind = setting["about"], setting["type"]
         # Show the choices of a setting unless its sentence names them all.
         choices = kind.split(" | ") if " | " in kind else []
         meaning = about if all(choice in about for choice in choices) else f"{about} ({kind})"
-        table.add_row(setting["name"], _value(setting["default"]), _space(setting["space"]), meaning)
+        value = "by data" if setting["from_data"] else _value(setting["value"])
+        table.add_row(setting["name"], value, _space(setting["space"]), meaning)
     return table
 
 
