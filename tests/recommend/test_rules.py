@@ -379,16 +379,19 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_chunks_of_other_rules_are_not_reused(fitted: Recommender, tmp_path: Path, name: str) -> None:
-    """Nor those of the rules for the rules that came before: every set of rules is a job of its own."""
-    names, path, plain = fitted.names["item"], tmp_path / "all.parquet", fitted.snapshot
+def test_chunks_of_other_rules_are_not_reused(tmp_path: Path, name: str) -> None:
+    """Every set of rules is a job of its own."""
+    titles = {f"i{number:05}": "" for number in range(14)}
+    rec = Recommender.of(untrained(random_dataset(10, 14, items=titles, kind="text")))
+    names, path = rec.names["item"], tmp_path / "all.parquet"
     for before, after in ((FIRST, OTHERS[name]), (OTHERS[name], FIRST)):
         rules = [Rules(**words).resolve(names) if words else None for words in (before, after)]
         with pytest.raises(StoppedError):
-            Batch(plain, 3, chunk=25, rules=rules[0]).write(path, backend=Stopping())
-        written = Batch(plain, 3, chunk=25, rules=rules[1]).write(path)
+            Batch(rec.snapshot, 3, chunk=2, rules=rules[0]).write(path, backend=Stopping())
+        assert len(list(path.parent.glob(".all.parquet.chunks/0*.parquet"))) > 0
+        written = Batch(rec.snapshot, 3, chunk=2, rules=rules[1]).write(path)
         assert written["resumed"] == 0
-        expected = fitted.recommend(plain.users.texts, 3, rules=rules[1])
+        expected = rec.recommend(list(rec.snapshot.users), 3, rules=rules[1])
         rows = duckdb.sql(f"SELECT * FROM '{path}'").fetchall()
         assert rows == [tuple(row.values()) for row in expected]
         path.unlink()
