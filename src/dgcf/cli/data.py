@@ -9,14 +9,15 @@ import typer
 from typer import Argument, Option
 
 from dgcf.cli.inputs import READING, Data, Overwrite, is_read, out_option, panel_option, read_dataset, with_read_options
+from dgcf.cli.preparation import SplitOptions, numbers, share_of, weighting_of
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.cli.views import data as view
 from dgcf.data import catalog, load
 from dgcf.data.convert import CONVERSIONS, convert
 from dgcf.data.interactions import RatingFilter
+from dgcf.data.known import catalogue
 from dgcf.data.prepare import Preparation, prepare
 from dgcf.data.readers import ReadOptions
-from dgcf.data.splits import Split
 from dgcf.data.titles import titles_of
 from dgcf.errors import ConfigError
 
@@ -28,6 +29,14 @@ FILTERS, SPLITTING = "Filters", "Split"
 SPLIT_HELP = (
     "random, global, temporal, user-temporal, leave-k-out or none; by default the split of the source if it has one, "
     "otherwise random."
+)
+VALIDATION_HELP = (
+    "An existing validation file; DATA is then the training file. Or a share, such as 0.1, of a training part that has "
+    "no validation part, or of what is before --cut."
+)
+REPEATS_HELP = (
+    "What happens to held-out pairs that are in train, too: drop (default of splits by time), keep (default of "
+    "ready-made splits), or mask: kept, but no relevant items of an evaluation."
 )
 ORDER_HELP = (
     "Keep the order of each user's pairs, which the setting recency needs: by time or, in lines 'user item item …', by "
@@ -72,9 +81,10 @@ def show_statistics(data: Data, read: ReadOptions, as_json: AsJson = False) -> N
     dataset = read_dataset(data, read=read)
     with progress("counting"):
         statistics = catalog.describe(dataset)
-    if is_read(data):
+    read_now = is_read(data)
+    if read_now:
         view.draw_reading(dataset)
-    emit(statistics.to_dict(), as_json, lambda: view.draw_statistics(statistics))
+    emit(statistics.to_dict(), as_json, lambda: view.draw_statistics(statistics, with_filters=not read_now))
 
 
 @app.command("prepare")
@@ -83,9 +93,7 @@ def prepare_dataset(
     data: Data,
     read: ReadOptions,
     folder: Annotated[Path, out_option("Folder to write.")],
-    validation: Annotated[
-        str | None, panel_option(SPLITTING, "An existing validation file; DATA is then the training file.")
-    ] = None,
+    validation: Annotated[str | None, panel_option(SPLITTING, VALIDATION_HELP)] = None,
     test: Annotated[str | None, panel_option(SPLITTING, "An existing test file.")] = None,
     split: Annotated[str | None, panel_option(SPLITTING, SPLIT_HELP)] = None,
     ratios: Annotated[
@@ -93,6 +101,22 @@ def prepare_dataset(
     ] = None,
     leave: Annotated[int | None, panel_option(SPLITTING, "Pairs of each user that leave-k-out holds out (1).")] = None,
     seed: Annotated[int | None, panel_option(SPLITTING, "Random seed of the split (0).")] = None,
+    cut: Annotated[
+        str | None, panel_option(SPLITTING, "Test on the events from this date (or number) on, train on those before.")
+    ] = None,
+    validation_cut: Annotated[
+        str | None, panel_option(SPLITTING, "With --cut: validate on the events from this date on.")
+    ] = None,
+    repeats: Annotated[str | None, panel_option(SPLITTING, REPEATS_HELP)] = None,
+    count_repeats: Annotated[
+        bool, panel_option(READING, "Weigh a pair by the number of its events.", "--count-repeats")
+    ] = False,
+    weight_transform: Annotated[
+        str | None, panel_option(READING, "Transform of the weights: log1p (default), none, or cap:N for at most N.")
+    ] = None,
+    keep_times: Annotated[
+        bool, panel_option(READING, "Keep the times of pairs; a split by time always keeps them.", "--keep-times")
+    ] = False,
     keep_order: Annotated[bool, panel_option(READING, ORDER_HELP, "--keep-order")] = False,
     min_rating: Annotated[float | None, panel_option(FILTERS, "Keep ratings of at least this.")] = None,
     ratings: Annotated[str | None, panel_option(FILTERS, "Keep these ratings, such as `4,5`.")] = None,
@@ -108,48 +132,33 @@ def prepare_dataset(
 
     Example: `dgcf data prepare purchases.csv --min-rating 4 --user-core 5 --out purchases`
     """
+    share = share_of(validation)
     preparation = Preparation(
-        ratings=RatingFilter(min_rating, _numbers(ratings, "--ratings", "4,5") if ratings is not None else None),
+        ratings=RatingFilter(min_rating, numbers(ratings, "--ratings", "4,5") if ratings is not None else None),
         user_core=user_core,
         item_core=item_core,
         iterate_core=not once,
-        split=_split(split, ratios, leave, seed),
+        split=SplitOptions(split, ratios, leave, seed, cut, validation_cut).split(share),
         keep_order=keep_order,
+        repeats=repeats,  # type: ignore[arg-type]
+        carve=share,
+        keep_times=keep_times,
+        weighting=weighting_of(weight_transform, count=count_repeats, column=read.weight_col),
     )
     if once and not (user_core or item_core):
         raise ConfigError("--core-once was given without a core; add --user-core or --item-core.")
     with progress(f"preparing {data}"):
-        if validation is not None or test is not None:
-            dataset = prepare(data, preparation, read, validation=validation, test=test, titles=titles_of(read))
+        file = validation if share is None else None
+        if file is not None or test is not None:
+            dataset = prepare(data, preparation, read, validation=file, test=test, titles=titles_of(read))
         else:
             dataset = load(data, preparation, read, notify=notify)
+        # A dataset of the catalogue keeps the name by which it is known.
+        dataset = dataset if dataset.name in catalogue() else dataset.renamed(folder.resolve().name)
         dataset.save(folder, overwrite=overwrite)
     statistics = catalog.describe(dataset)
     answer = statistics.to_dict() | {"out": str(folder), "record": dict(dataset.record)}
     emit(answer, as_json, lambda: view.draw_prepared(dataset, statistics, folder))
-
-
-def _split(method: str | None, ratios: str | None, leave: int | None, seed: int | None) -> Split | None:
-    """Return the split that the options describe, or None without options; an option without effect is refused."""
-    if method is None and ratios is None and leave is None and seed is None:
-        return None
-    chosen = method or "random"
-    if leave is not None and chosen != "leave-k-out":
-        raise ConfigError(f"--leave was given with the split {chosen}; use it with --split leave-k-out.")
-    if ratios is not None and chosen in ("leave-k-out", "none"):
-        raise ConfigError(f"--ratios was given with the split {chosen}, which has none; leave it out.")
-    shares = _numbers(ratios or "0.7,0.1,0.2", "--ratios", "0.7,0.1,0.2")
-    if len(shares) != 3:
-        raise ConfigError(f"--ratios got {len(shares)} numbers, expected three: train, validation and test.")
-    k = 1 if leave is None else leave
-    return Split(chosen, (shares[0], shares[1], shares[2]), k, seed or 0)  # type: ignore[arg-type]
-
-
-def _numbers(text: str, option: str, example: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"{option} got {text!r}, expected numbers separated by commas, such as {example}.") from None
 
 
 @app.command("convert")

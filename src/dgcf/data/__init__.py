@@ -88,7 +88,13 @@ def _as_prepared(dataset: Dataset, preparation: Preparation | None) -> Dataset:
     """Return a prepared dataset; raise an error if ``preparation`` asks for anything else."""
     if preparation is None:
         return dataset
-    if replace(preparation, keep_order=False) != type(preparation)():
+    if preparation.carve is not None and preparation == type(preparation)(
+        carve=preparation.carve, split=preparation.split
+    ):
+        from dgcf.data.prepare import carve_prepared
+
+        return carve_prepared(dataset, preparation)
+    if replace(preparation, keep_order=False, keep_times=False) != type(preparation)():
         raise ConfigError(
             f"{dataset.name} is filtered and split already, and is not done so again; name the file that it was made "
             "from, or drop the filters and the split."
@@ -97,6 +103,11 @@ def _as_prepared(dataset: Dataset, preparation: Preparation | None) -> Dataset:
         raise DataError(
             f"{dataset.name} has no order of pairs to keep; name the file with times or lists that it was made from, "
             "or leave --keep-order and recency out."
+        )
+    if preparation.keep_times and "time" not in dataset.values:
+        raise DataError(
+            f"{dataset.name} has no times of pairs to keep; name the file with times that it was made from, or leave "
+            "--keep-times out."
         )
     return dataset
 

@@ -139,6 +139,12 @@ class Dataset:
         """The names of the optional values that the pairs of all splits have: ``place``, ``time``, ``weight``."""
         return tuple(name for name in VALUES if all(name in self.split(split).values for split in SPLITS))
 
+    @property
+    def masks_repeats(self) -> bool:
+        """Whether held-out pairs that an earlier part has, too, are no relevant items of an evaluation."""
+        held_out = self.record.get("held_out")
+        return isinstance(held_out, dict) and held_out.get("repeats") == "mask"
+
     @cached_property
     def weighting(self) -> str | None:
         """SHA-256 of the weights of the training pairs, or None without weights; not part of the fingerprint."""

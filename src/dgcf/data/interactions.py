@@ -15,7 +15,7 @@ from dgcf.data.history import Removed
 from dgcf.data.paths import listed, shown
 from dgcf.data.readers import ReadOptions, open_source
 from dgcf.data.source import Source
-from dgcf.data.sql import connect, sentence
+from dgcf.data.sql import connect, sentence, text_as_number
 from dgcf.data.staging import Staged, stage
 from dgcf.data.titles import ColumnTitles, titles_of_rows
 from dgcf.data.vocabulary import Vocabulary
@@ -208,7 +208,7 @@ def _number(
         raise DataError(f"{sources[0].label} has no rows, expected {lines}.")
     _refuse_repeated_header(con, sources)
     if "timestamp" in roles:
-        _refuse_mixed_times(con, sources[0])
+        _refuse_mixed_times(con, sources)
     users = _vocabulary(con, "user", sources, options)
     items = _vocabulary(con, "item", sources, options)
     selected = [*roles, *(["times::DOUBLE AS weight" if staged.packed else "1::DOUBLE AS weight"] if count else [])]
@@ -252,14 +252,25 @@ def _refuse_repeated_header(con: DuckDBPyConnection, sources: Sequence[Source]) 
                 )
 
 
-def _refuse_mixed_times(con: DuckDBPyConnection, source: Source) -> None:
+def _refuse_mixed_times(con: DuckDBPyConnection, sources: Sequence[Source]) -> None:
     """Raise DataError for seconds mixed with milliseconds, or dates as numbers: they would order the rows wrongly."""
     low, high = con.execute("SELECT min(timestamp), max(timestamp) FROM staged").fetchall()[0]
-    if low is not None and low > 1e6 and high > 50 * low:
+    if low is not None and low > 1e6 and high > 50 * low and any(_times_are_numbers(con, source) for source in sources):
         raise DataError(
-            f"the times of {source.label} run from {low:.0f} to {high:.0f}, which look like different units; bring "
+            f"the times of {sources[0].label} run from {low:.0f} to {high:.0f}, which look like different units; bring "
             "them to one, such as seconds."
         )
+
+
+def _times_are_numbers(con: DuckDBPyConnection, source: Source) -> bool:
+    """Return whether any time of a source is a number, and not a date."""
+    if source.dated:
+        return False
+    raw = source.raw.get("timestamp")
+    if raw is None:
+        return True
+    query = f"SELECT count({text_as_number(raw)}) FROM {source.table} WHERE ({source.condition}) IS TRUE"
+    return bool(con.execute(query).fetchall()[0][0])
 
 
 def _notes(con: DuckDBPyConnection) -> tuple[str, ...]:

@@ -215,10 +215,35 @@ def _share_of_cut(how: Preparation, split: Split) -> float | None:
 def _split_record(how: Preparation, split: Split, *, ready_made: bool) -> dict[str, Any]:
     if not ready_made:
         share = _share_of_cut(how, split)
-        return split.to_dict() | ({} if share is None else {"validation": share, "seed": split.seed})
-    if how.carve is None:
-        return {"method": "given"}
-    return {"method": "given", "validation": how.carve, "by": split.method, "seed": split.seed}
+        return split.to_dict() | _carved_record(share, split)
+    return {"method": "given"} | _carved_record(how.carve, split)
+
+
+def _carved_record(share: float | None, split: Split) -> dict[str, Any]:
+    return {} if share is None else {"carved": {"share": share, "method": split.method, "seed": split.seed}}
+
+
+def carve_prepared(dataset: Dataset, how: Preparation) -> Dataset:
+    """Return a prepared dataset without validation pairs, with a share of its training pairs in their place."""
+    split, pairs = how.split or Split(), dataset.train
+    if how.carve is None or len(dataset.validation):
+        raise ConfigError(f"{dataset.name} has a validation part already; leave the share for validation out.")
+    time = pairs.place if pairs.time is None and split.method != "temporal" else pairs.time
+    if split.time == "needed" and time is None:
+        raise DataError(f"{dataset.name} has no times, which the split {split.method} needs; choose another split.")
+    part = np.zeros(len(pairs), dtype=np.int8)
+    rows = Interactions(
+        dataset.users,
+        dataset.items,
+        pairs.user_idx.astype(np.int32),
+        pairs.indices,
+        part,
+        None if time is None else time.astype(np.float64),
+        len(pairs),
+    )
+    held = carve(rows, part, how.carve, split) > 0
+    record = {**dataset.record, "split": {**dataset.record.get("split", {}), **_carved_record(how.carve, split)}}
+    return replace(dataset, train=pairs.where(~held), validation=pairs.where(held), record=record)
 
 
 def _held_out(

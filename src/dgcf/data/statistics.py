@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.dataset import SPLITS, Dataset
 from dgcf.data.pairs import Pairs
+from dgcf.stored import InvalidFileError, NonNegativeInt, check_type
 
 RELATIVE_CHANGE, STANDARD_ERRORS = 0.05, 4.0
 """A difference in popularity between two splits beyond both of these is warned of."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+
+
+class _Step(TypedDict):
+    filter: str
+    pairs: int
+    users: int
+    items: int
+
+
+class _HeldOut(TypedDict):
+    repeats: str
+    validation: NonNegativeInt
+    test: NonNegativeInt
+    test_validation: NonNegativeInt
 
 
 @dataclass(frozen=True)
@@ -25,6 +40,11 @@ class Statistics:
     was split by dgcf are dropped before and counted as ``duplicates["input"]``. ``popularity`` is the mean number of
     other users who have the item of a pair in training, per split (None if empty); it is about equal for splits drawn
     from the same distribution. ``ordered``: the order of each user's pairs is known.
+    ``values``: what is known of every pair (``place``, ``time``, ``weight``).
+
+    The history: ``source``, the ``rows`` that were read, what each of the ``filters`` removed, ``split`` with its
+    parameters, ``held_out``: the numbers of held-out pairs that an earlier part has, too, and what was done with them,
+    and the origin and the spread of the ``weights``.
     """
 
     name: str
@@ -40,6 +60,13 @@ class Statistics:
     degrees: dict[str, dict[str, float]]
     popularity: dict[str, float | None]
     ordered: bool
+    values: tuple[str, ...]
+    source: str
+    rows: int | None
+    filters: tuple[dict[str, Any], ...]
+    split: dict[str, Any]
+    held_out: dict[str, Any]
+    weights: dict[str, Any]
     fingerprint: str
     known_as: str | None
     warnings: tuple[str, ...]
@@ -79,6 +106,13 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         degrees={"users": _quantiles(train.user_degrees), "items": _quantiles(train.item_degrees)},
         popularity={name: _mean(others) for name, others in popular.items()},
         ordered=dataset.order is not None,
+        values=dataset.values,
+        source=_recorded(dataset, "source", str, ""),
+        rows=_recorded(dataset, "rows", NonNegativeInt, None),
+        filters=tuple(_recorded(dataset, "filters", list[_Step], [])),
+        split=_recorded(dataset, "split", dict[str, Any], {}),
+        held_out=_recorded(dataset, "held_out", _HeldOut, {}),
+        weights=_weights(dataset),
         fingerprint=dataset.fingerprint,
         known_as=known_as,
         warnings=(),
@@ -86,6 +120,22 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
     notes = (*caveats, *dataset.record.get("notes", ()))
     before = ("validation", popular["validation"]) if len(validation) else ("training", popular["train"])
     return replace(counts, warnings=(*notes, *_warnings(counts), *_popularity_warning(*before, popular["test"])))
+
+
+def _weights(dataset: Dataset) -> dict[str, Any]:
+    weight = dataset.train.weight
+    if weight is None:
+        return {}
+    spread = {"min": float(weight.min()), "mean": float(weight.mean(dtype=np.float64)), "max": float(weight.max())}
+    return {**_recorded(dataset, "weights", dict[str, str], {}), **spread}
+
+
+def _recorded(dataset: Dataset, name: str, kind: Any, default: Any) -> Any:
+    """Return an entry of the record, or ``default`` if there is none or it has another form."""
+    try:
+        return check_type(dataset.record[name], kind)
+    except (KeyError, InvalidFileError):
+        return default
 
 
 def _common(first: Pairs, second: Pairs) -> int:
@@ -127,9 +177,11 @@ def _warnings(s: Statistics) -> list[str]:
             warnings.append(
                 f"{count:,} of the {size:,} {split} pairs are repeats; each pair is kept once, {size - count:,} remain."
             )
+    masked = s.held_out.get("repeats") == "mask"
+    effect = "evaluations leave them out" if masked else "masking seen items makes them unreachable"
     for key, what in (
-        ("train_validation", "validation pairs are also in train: masking seen items makes them unreachable"),
-        ("train_test", "test pairs are also in train: masking seen items makes them unreachable"),
+        ("train_validation", f"validation pairs are also in train: {effect}"),
+        ("train_test", f"test pairs are also in train: {effect}"),
         ("validation_test", "pairs are both in validation and in test: tuning sees part of the answer"),
     ):
         if s.leaks[key]:

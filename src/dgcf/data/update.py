@@ -90,8 +90,9 @@ def update(
         items,
         current.where(~held),
         current.where(held),
-        replace(Pairs.empty(len(users), len(items))),
+        Pairs.empty(len(users), len(items)),
         record={**dataset.record, "updates": [*dataset.record.get("updates", []), counts.to_dict()]},
+        read_options=dataset.read_options,
     )
     return updated, counts
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.evaluate.bootstrap import CONFIDENCE, RESAMPLES
@@ -38,7 +39,8 @@ class Evaluator:
     train and validation, as is usual elsewhere; the latter is refused for the validation split. Users without a
     relevant item are left out, because no metric is defined for them, and so are users without a train item, as in the
     authors' code (``cold_users=True`` includes them). A relevant item that the mask hides counts as relevant, as in the
-    authors' code; their number is reported. ``user_idx``, ``left_out`` and ``leaked_pairs`` are set before ranking.
+    authors' code; their number is reported. A dataset prepared with ``repeats="mask"`` has no such relevant items.
+    ``user_idx``, ``left_out`` and ``leaked_pairs`` are set before ranking.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Evaluator:
         self._memory, self._chunk = memory, chunk
         self._seed, self._resamples, self._confidence = seed, resamples, confidence
         self._train = splits.train
-        self._relevant = splits.validation if split == "validation" else splits.test
+        self._relevant = _relevant(splits, split)
         self._masked = splits.train if mask == "train" else splits.train.union(splits.validation)
         self._all_degrees = splits.train.union(splits.validation, splits.test).user_degrees
         self._choose_users(cold_users)
@@ -114,6 +116,14 @@ class Evaluator:
             resamples=self._resamples,
             confidence=self._confidence,
         )
+
+
+def _relevant(splits: Splits, split: str) -> Pairs:
+    """Return the pairs of a split that count as relevant; repeats of earlier parts do not if the dataset says so."""
+    pairs = splits.validation if split == "validation" else splits.test
+    if not (isinstance(splits, Dataset) and splits.masks_repeats):
+        return pairs
+    return pairs.without(splits.train) if split == "validation" else pairs.without(splits.train, splits.validation)
 
 
 def _require_one_of(option: str, value: str, choices: tuple[str, ...]) -> None:

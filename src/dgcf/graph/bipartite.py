@@ -28,6 +28,18 @@ def interaction_matrix(interactions: Any) -> csr_array:
     return R
 
 
+def weighted_matrix(pairs: Any) -> csr_array:
+    """Return W, the weights of ``Pairs``, shape (n_users, n_items); a pair of weight 0 is no edge."""
+    if not isinstance(pairs, Pairs):
+        raise DataError(
+            f"the interactions are a {type(pairs).__name__}, but edge_weights needs the weights of a dataset's pairs; "
+            "give Pairs with weights."
+        )
+    W = csr_array(pairs.to_scipy(pairs.require_weights("edge_weights")), dtype=np.float64)
+    W.eliminate_zeros()
+    return W
+
+
 def _binary(R: Any) -> csr_array:
     if not issparse(R) or R.ndim != 2:
         raise DataError(

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 
 def degrees(A: csr_array) -> NDArray[np.float64]:
-    """Return ``d = A · 1``, the number of neighbours of each node, shape (N,)."""
+    """Return ``d = A · 1``, the number of neighbours of each node or the sum of its weights, shape (N,)."""
     return np.asarray(A @ np.ones(A.shape[1]))
 
 
@@ -26,7 +26,7 @@ def inverse_sqrt(degree: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def laplacian(A: csr_array) -> csr_array:
-    """Return ``L = D^-½ A D^-½``: entry ``1 / √(d_i d_j)`` for each edge; rows of isolated nodes are empty.
+    """Return ``L = D^-½ A D^-½``: entry ``a_ij / √(d_i d_j)`` for each edge; rows of isolated nodes are empty.
 
     One square root of the product, instead of a product of two, keeps L symmetric to the last bit.
     """

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dgcf.errors import ConfigError
-from dgcf.graph.bipartite import adjacency, interaction_matrix
+from dgcf.graph.bipartite import adjacency, interaction_matrix, weighted_matrix
 from dgcf.graph.crosshop.build import CrossHop, cross_hop
 from dgcf.graph.edge_dropout import EdgeDrop
 from dgcf.graph.neighbour_sampling import NeighbourDraw, SampledMean
@@ -144,7 +144,7 @@ def build_propagation(interactions: Any, spec: PropagationSpec | None = None) ->
     else:
         if spec.cross == "filtered":
             cross = cross_hop(R, spec.epsilon, diagonal=spec.cross_diagonal, below_one=spec.cross_below_one)
-        merged = _merged(A, cross, spec)
+        merged = _merged(adjacency(weighted_matrix(interactions)) if spec.edge_weights else A, cross, spec)
         if isinstance(spec.spectral, int):
             operator = LowFrequencies.build(merged, spec.spectral, torch.float32, torch.device("cpu"))
         else:

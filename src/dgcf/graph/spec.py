@@ -47,6 +47,9 @@ class PropagationSpec:
     spectral: int | Literal["all"] | None = None
     """Replace M by the filter ``U Uᵀ + U Λ Uᵀ``, where Λ and U are the lowest so many eigenvalues of ``I − M`` and
     their eigenvectors; ``"all"`` is ``2I − M`` without a decomposition (Zheng et al., RecSys 2018)."""
+    edge_weights: bool = False
+    """Let L hold the weights of pairs: ``w_ui / √(w_u w_i)``, where w_u and w_i are the sums over a node's pairs. Lc
+    counts common neighbours as without weights."""
 
     def __post_init__(self) -> None:
         if self.cross not in CROSS_FORMS:
@@ -57,6 +60,8 @@ class PropagationSpec:
             raise ConfigError("the propagation has no parts and would be zero; turn on direct, cross or self_loop.")
         if self.renormalised and (not self.direct or self.cross == "matrix-free"):
             raise ConfigError("renormalised needs a stored L; turn on direct, and choose cross='filtered' or 'none'.")
+        if self.edge_weights and (not self.direct or self.cross == "matrix-free"):
+            raise ConfigError("edge_weights needs a stored L; turn on direct, and choose cross='filtered' or 'none'.")
         count = isinstance(self.spectral, int) and not isinstance(self.spectral, bool) and self.spectral >= 1
         if not count and self.spectral not in (None, "all"):
             raise ConfigError(f"spectral is {self.spectral!r}, expected a whole number from 1 on, or 'all'.")

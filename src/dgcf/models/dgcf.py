@@ -37,7 +37,11 @@ class DGCFConfig(LinearConfig):
 
     def spec(self) -> PropagationSpec:
         return PropagationSpec(
-            cross=self.cross, epsilon=self.epsilon, self_loop=self.self_loop, cross_below_one=self.cross_below_one
+            cross=self.cross,
+            epsilon=self.epsilon,
+            self_loop=self.self_loop,
+            cross_below_one=self.cross_below_one,
+            edge_weights=self.edge_weights,
         )
 
 

@@ -28,9 +28,12 @@ class IALSConfig(ModelConfig):
     regularization: float = tunable(50.0, Between(1e-3, 1e3, log=True))
     """L2 regularisation λ of the embeddings."""
     alpha: float = tunable(10.0, Between(1.0, 100.0, log=True))
-    """Confidence α of a training pair; any other pair has 1. (Hu, Koren and Volinsky write 1 + α.)"""
+    """Confidence α of a training pair; any other pair has 1. (Hu, Koren and Volinsky write 1 + α.)
+    With ``weighted``: 1 + α · weight."""
     iterations: int = tunable(15, Between(5, 50))
     """Number of alternations between solving for users and for items."""
+    weighted: bool = False
+    """Let the confidence of a pair grow with its weight. Requires data with weights (``--weight-col``)."""
 
     def __post_init__(self) -> None:
         require_range("factors", self.factors, 1, MAX_DIM)
@@ -46,13 +49,16 @@ class IALS(SolvedEmbeddings):
     c = α for a training pair, p = 0 and c = 1 for any other. At the end users are solved exactly once more:
     ``x_u = (YᵀY + (α − 1) Σ_j y_j y_jᵀ + λ I)⁻¹ α Σ_j y_j`` over u's items j, the rule by which a new user is folded
     in. Shapes: x (n_users, factors), y (n_items, factors).
+
+    With ``weighted``, c = 1 + α w for a training pair of weight w. There is then no rule for new users, as their items
+    have no weights.
     """
 
     config: IALSConfig
 
     def __init__(self, n_users: int, n_items: int, config: IALSConfig) -> None:
         super().__init__(n_users, n_items, config, config.factors)
-        self.user_rule = LeastSquares(config.alpha, config.regularization)
+        self.user_rule = None if config.weighted else LeastSquares(config.alpha, config.regularization)
 
     def solve(self, pairs: Pairs, seed: int, device: torch.device | str = "cpu") -> None:
         try:
@@ -65,18 +71,28 @@ class IALS(SolvedEmbeddings):
             ) from None
         # One BLAS thread, as the package recommends: it distributes rows over its own threads, one row at a time, so
         # the result does not depend on their number.
+        confidence = self._confidence(pairs)
         with threadpool_limits(1, "blas"):
-            solver = AlternatingLeastSquares(**asdict(self.config))
+            settings = asdict(self.config)
+            if settings.pop("weighted"):
+                settings["alpha"] = 1.0  # the matrix holds the confidences
+            solver = AlternatingLeastSquares(**settings)
             solver.user_factors, solver.item_factors = self._start("users", seed), self._start("items", seed)
             try:
-                solver.fit(pairs.to_scipy(), show_progress=False)
-                users = solver.recalculate_user(np.arange(pairs.n_users), pairs.to_scipy())
+                solver.fit(pairs.to_scipy(confidence), show_progress=False)
+                users = solver.recalculate_user(np.arange(pairs.n_users), pairs.to_scipy(confidence))
             except (ModelFitError, ValueError) as problem:  # not finite, or a matrix that Cholesky cannot take
                 raise ConfigError(
                     "iALS has no solution in float32; raise regularization or lower alpha with --set."
                 ) from problem
         self.users.copy_(torch.from_numpy(users))
         self.items.copy_(torch.from_numpy(solver.item_factors))
+
+    def _confidence(self, pairs: Pairs) -> NDArray[np.float32] | None:
+        """Return c of each training pair, (n_pairs,), or None if the solver is to use α for all."""
+        if not self.config.weighted:
+            return None
+        return (1.0 + self.config.alpha * pairs.require_weights("weighted").astype(np.float64)).astype(np.float32)
 
     def _start(self, name: str, seed: int) -> NDArray[np.float32]:
         """Return small positive embeddings, distributed as the package's own, from a stream of ``seed``."""

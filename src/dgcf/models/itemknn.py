@@ -33,6 +33,8 @@ class ItemKNNConfig(ModelConfig):
     """Number k of neighbours kept per item."""
     shrinkage: float = tunable(10.0, Between(0.1, 1000.0, log=True))
     """Shrinkage h, which lowers the similarity of items with few users."""
+    weighted: bool = False
+    """Compare items by the weights of their users' pairs. Requires data with weights (``--weight-col``)."""
 
     def __post_init__(self) -> None:
         require_range("neighbours", self.neighbours, 1, MAX_NEIGHBOURS)
@@ -52,6 +54,7 @@ class ItemKNN(SolvedModel):
 
     ``c_ij = |U_i ∩ U_j| / (√(d_i d_j) + h)`` is the shrunk cosine of two items' users, d the number of these.
     ``s(u, i) = Σ_j c_ij`` over those items j of u that are among the k nearest of i; ties go to the smaller index.
+    With ``weighted``, ``c_ij = Σ_u w_ui w_uj / (‖w_i‖ ‖w_j‖ + h)``, w_ui the weight of a pair; s stays a plain sum.
     Shapes: ``neighbours`` and ``likeness`` (n_items, k); unused places have likeness 0.
     """
 
@@ -69,7 +72,8 @@ class ItemKNN(SolvedModel):
     def solve(self, pairs: Pairs, seed: int, device: torch.device | str = "cpu") -> None:
         neighbours, likeness = self.neighbours.numpy(), self.likeness.numpy()
         neighbours[:], likeness[:] = 0, 0.0
-        for item, others, near in nearest(pairs, self.k, self.config.shrinkage):
+        weight = pairs.require_weights("weighted") if self.config.weighted else None
+        for item, others, near in nearest(pairs, self.k, self.config.shrinkage, weight):
             neighbours[item, : len(others)], likeness[item, : len(others)] = others, near
 
     def ranking(self, pairs: Pairs) -> ItemWeights:
@@ -83,16 +87,22 @@ class ItemKNN(SolvedModel):
         return ItemWeights(pairs, SparseWeights(W.indptr.astype(np.int64), W.indices.astype(np.int32), W.data, n_items))
 
 
-def nearest(pairs: Pairs, k: int, shrinkage: float) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.float64]]]:
+def nearest(
+    pairs: Pairs, k: int, shrinkage: float, weight: NDArray[np.float32] | None = None
+) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.float64]]]:
     """Yield each item with its k nearest, ascending by index, and their similarity, computed in blocks."""
-    X = pairs.to_scipy()
-    X.data = X.data.astype(np.int32)
-    hubs = split_hubs(X.T.tocsr(), class_work=max(k * pairs.n_items, _CLASS_WORK))
+    X = pairs.to_scipy(weight)
+    X.data = X.data.astype(np.int32 if weight is None else np.float64)
+    X.eliminate_zeros()
+    # Weights have no classes of equal rows, so that no user is treated as a hub.
+    class_work = float(max(k * pairs.n_items, _CLASS_WORK)) if weight is None else np.inf
+    hubs = split_hubs(X.T.tocsr(), class_work)
     advice = "remove these users from the data, or choose another model"
     require_feasible(hubs.work, "item-knn", pairs.user_degrees, advice)
     by_item, by_user = hubs.light, hubs.light.T.tocsr()
     degree = pairs.item_degrees.astype(np.int64)
-    root = np.sqrt(degree.astype(np.float64))
+    squares = X.data.astype(np.float64) ** 2
+    root = np.sqrt(np.bincount(X.indices, squares, minlength=pairs.n_items))
     hub_candidates = _HubCandidates(hubs, degree, k, shrinkage)
     work = np.concatenate([[0], np.cumsum(by_item @ np.diff(by_user.indptr))])
     start = 0

@@ -14,6 +14,7 @@ from dgcf.graph import Propagation
 from dgcf.graph.operators.stored import WORTH_CUTTING
 from dgcf.models.base import DropSchedule, GraphModel, PropagationStack, xavier_uniform
 from dgcf.models.config import LayeredConfig
+from dgcf.ranking.user_rules import UserRule
 
 Readout = Literal["mean", "last"]
 Gate = Callable[[int, Tensor], Tensor]
@@ -43,6 +44,9 @@ class LinearConfig(LayeredConfig):
 
     readout: Readout = "mean"
     """Ranked embeddings: the ``mean`` of all layers, or the ``last`` layer."""
+    edge_weights: bool = False
+    """Weigh the edges between users and items by the weights of the pairs. Requires data with weights
+    (``--weight-col``)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,6 +65,11 @@ class LinearModel(GraphModel):
     def stack(self) -> PropagationStack:
         logits = None if self.gates is None else self.gates.logits
         return PropagationStack(self.config.layers, logits, self.config.readout == "mean")
+
+    @property
+    def user_rule(self) -> UserRule | None:
+        """How the ranking represents users; None with edge weights, which a new user's items do not have."""
+        return None if self.config.edge_weights else super().user_rule
 
     def forward(
         self, propagation: Propagation | None, rows: Tensor | None = None, drop: DropSchedule | None = None

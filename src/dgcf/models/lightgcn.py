@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dgcf.graph import PropagationSpec
 from dgcf.graph.spec import DIRECT
@@ -14,7 +14,7 @@ class LightGCNConfig(LinearConfig):
     """Settings of LightGCN."""
 
     def spec(self) -> PropagationSpec:
-        return DIRECT
+        return replace(DIRECT, edge_weights=self.edge_weights)
 
 
 class LightGCN(LinearModel):

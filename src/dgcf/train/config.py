@@ -48,6 +48,9 @@ class TrainConfig:
     recency: float = 0.0
     """Above 0, favours recent pairs: a pair with k later pairs of the same user is drawn, with replacement, with weight
     ``(1 + k) ** -recency``. Requires data with a known order (``dgcf data prepare --keep-order``)."""
+    weighted_sampling: bool = False
+    """Draw pairs, with replacement, in proportion to their weights. Requires data with weights (``--weight-col``) and
+    the sampler ``interaction``."""
     temperature: float = tunable(0.2, Between(0.05, 0.5, log=True))
     """τ of the softmax loss: the lower, the more the hardest negatives count."""
     uniformity: float = tunable(1.0, Between(0.1, 10.0, log=True))
@@ -78,6 +81,11 @@ class TrainConfig:
                 f"negatives is {self.negatives}, but the loss {self.loss} has none; leave it out, or change the loss."
             )
         require_range("recency", self.recency, 0, 10)
+        if self.weighted_sampling and (self.sampler != "interaction" or self.recency):
+            raise ConfigError(
+                "weighted_sampling draws pairs by their weights alone; set the sampler to interaction, and leave "
+                "recency out."
+            )
         require_range("popularity", self.popularity, 0, 2)
         if self.popularity and not self.objective.shared:
             raise ConfigError(

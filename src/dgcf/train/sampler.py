@@ -84,7 +84,8 @@ class Sampler:
     of random pairs. Items without pairs come last, unless ``popularity`` is 0.
     With ``recency`` r, a pair has weight ``(1 + k) ** -r`` if its user has k later ones. An epoch of ``interaction``
     then has the same number of pairs, drawn with replacement, each user as often on average; ``user`` draws positives
-    with the same weights.
+    with the same weights. ``weighted``: ``interaction`` draws pairs with replacement, in proportion to their weights in
+    the data.
     Users who have every item have no negatives and are skipped; ``skipped_users`` counts them.
     """
 
@@ -98,6 +99,7 @@ class Sampler:
         shared: int | None = None,
         popularity: float = 0.0,
         recency: float = 0.0,
+        weighted: bool = False,
         seed: int = 0,
     ) -> None:
         self.pairs, self.batch_size, self.sampling, self.seed = pairs, batch_size, sampling, seed
@@ -121,6 +123,8 @@ class Sampler:
         if recency:
             weights = _recent(pairs, recency)
             self.ends = np.cumsum(weights[kept] if sampling == "interaction" else weights)
+        if weighted:
+            self.ends = _by_weight(pairs.require_weights("weighted_sampling")[kept])
         self._order: tuple[int, Ints] | None = None
 
     @property
@@ -213,6 +217,14 @@ def _recent(pairs: Pairs, recency: float) -> NDArray[np.float64]:
     weights = (1.0 + pairs.count_later()) ** -recency
     totals = np.bincount(pairs.user_idx, weights, minlength=pairs.n_users)
     return np.asarray(weights * (pairs.user_degrees / np.where(totals > 0, totals, 1.0))[pairs.user_idx])
+
+
+def _by_weight(weights: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the ends of the pairs' shares of ``n_pairs``, (n_pairs,), in proportion to their weights."""
+    ends = np.cumsum(weights.astype(np.float64))
+    if not ends[-1] > 0:
+        raise DataError("weighted_sampling has no pair with a weight above 0 to draw; correct the weights.")
+    return np.asarray(ends * (len(ends) / ends[-1]))
 
 
 def _weights(degrees: Ints, popularity: float) -> NDArray[np.float64]:

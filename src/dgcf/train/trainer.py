@@ -204,6 +204,7 @@ def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
         shared=config.n_negatives if shared else None,
         popularity=config.popularity,
         recency=config.recency,
+        weighted=config.weighted_sampling,
         seed=seed,
     )
 

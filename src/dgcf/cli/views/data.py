@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +35,40 @@ def draw_files(name: str, files: Mapping[str, Path]) -> None:
 def draw_prepared(dataset: Dataset, statistics: Statistics, folder: Path) -> None:
     """Print how the file was read, what the filters removed, and the statistics of the result."""
     draw_reading(dataset)
-    for step in dataset.record.get("filters", []):
-        if step["pairs"]:
-            removed = f"{step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
-            notify(f"{step['filter']}: removed {removed}")
     draw_statistics(statistics)
     out.print(f"written to {folder}", soft_wrap=True)
 
 
 def draw_reading(dataset: Dataset) -> None:
-    """Print the detected format of each file, so that a wrong guess can be corrected with options."""
+    """Print how each file was read, so that a wrong guess can be corrected, and what the filters removed."""
     for file in dataset.record.get("read", []):
         columns = ", ".join(f"{role} = {name!r}" for role, name in file.get("columns", {}).items())
         header = {True: ", with a header", False: ", without a header"}.get(file.get("header"), "")
         cut = f", cut at {file['delimiter']!r}" if "delimiter" in file else ""
-        notify(f"read as {file['format']}{cut}{header}{': ' if columns else ''}{columns}")
+        times = f"; times {file['times']}" if "times" in file else ""
+        notify(f"read as {file['format']}{cut}{header}{': ' if columns else ''}{columns}{times}")
+    if titles := dataset.record.get("titles"):
+        _draw_titles(titles)
+    for step in dataset.record.get("filters", []):
+        if step["pairs"]:
+            removed = f"{step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
+            notify(f"{step['filter']}: removed {removed}")
 
 
-def draw_statistics(s: Statistics) -> None:
-    """Print the counts as a table, then the warnings."""
+def _draw_titles(titles: Mapping[str, Any]) -> None:
+    """Print which column the titles of the items come from."""
+    column = titles["column"]
+    if not titles["used"]:
+        notify(
+            f"{column!r} was not used as titles: most items have several texts; to use it, pass --title-col {column}"
+        )
+        return
+    several = f"; {titles['several']:,} items have several, of which the most frequent is used"
+    notify(f"titles of {titles['items']:,} items from {column!r}{several if titles['several'] else ''}")
+
+
+def draw_statistics(s: Statistics, *, with_filters: bool = False) -> None:
+    """Print the counts as a table, with what each filter removed if it is not shown elsewhere, then the warnings."""
     table = Table(title=s.name, show_header=False)
     counts = {"users": s.users, "items": s.items, "train": s.train, "validation": s.validation, "test": s.test}
     for name, count in counts.items():
@@ -65,9 +80,45 @@ def draw_statistics(s: Statistics) -> None:
     popular = [f"{part} {value:.1f}" for part, value in s.popularity.items() if value is not None]
     table.add_row("mean popularity of a pair's item", ", ".join(popular))
     table.add_row("order of a user's pairs", "kept" if s.ordered else "not kept (see --keep-order)")
+    for row in _history(s, with_filters=with_filters):
+        table.add_row(*row)
     table.add_row("fingerprint", Text(s.fingerprint, overflow="fold"))
     if s.known_as:
         table.add_row("known as", s.known_as)
     out.print(table)
     for message in s.warnings:
         warn(message)
+
+
+def _history(s: Statistics, *, with_filters: bool) -> Iterator[tuple[str, str]]:
+    """Yield the rows of the table on how the dataset was made."""
+    if "time" in s.values:
+        yield "times of pairs", "kept"
+    if s.weights:
+        spread = ", ".join(f"{name} {s.weights[name]:g}" for name in ("min", "mean", "max"))
+        origin = f"{s.weights['from']}, {s.weights['transform']}: " if "from" in s.weights else ""
+        yield "weights of pairs", f"{origin}{spread}"
+    if with_filters and s.rows is not None:
+        yield "made from", f"{s.rows:,} rows of {s.source}" if s.source else f"{s.rows:,} rows"
+    for step in s.filters if with_filters else ():
+        if step["pairs"]:
+            removed = f"{step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
+            yield "removed", f"{step['filter']}: {removed}"
+    if s.split:
+        yield "split", _split_in_words(s.split)
+    if s.held_out:
+        counts = f"{s.held_out['validation']:,} of validation, {s.held_out['test']:,} of test"
+        done = {"drop": "left out", "keep": "kept", "mask": "kept, not evaluated"}.get(s.held_out["repeats"], "")
+        yield "held-out pairs already in train", f"{counts}: {done}"
+
+
+def _split_in_words(split: Mapping[str, Any]) -> str:
+    """Return a split such as ``temporal, cut 2011-11-01``."""
+    words = [str(split["method"])] if "method" in split else []
+    for name, value in split.items():
+        if isinstance(value, dict):
+            words.append(f"{name}: {' '.join(f'{key} {entry}' for key, entry in value.items())}")
+        elif name != "method":
+            shown = "/".join(map(str, value)) if isinstance(value, list) else str(value)
+            words.append(f"{name.replace('_', ' ')} {shown}")
+    return ", ".join(words)
