@@ -247,6 +247,8 @@ def _resume(trainer: Trainer) -> None:
         note(f"{run.path / 'best.safetensors'} was damaged or missing; written again from the last state.")
     if trainer.finished:
         note(f"{run.path} is already finished; nothing is left to train.")
+    elif "update" in run.about and (trainer.epoch, trainer.done) == (2, 0):
+        note(f"continuing with the weights of {run.about['update'].get('parent', {}).get('path') or 'a recommender'}.")
     else:
         note(f"resuming {run.path} at epoch {trainer.epoch}, batch {trainer.done}.")
 

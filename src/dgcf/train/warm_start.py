@@ -1,8 +1,8 @@
 """Warm start: begin a training with the weights of another one, on a graph that has grown.
 
 Known users and items keep their rows of layer 0 and their gates. New ones are folded in: their gates are those of a
-node of their degree. Their rows of layer 0 are zero, so that they are what propagation makes of their neighbours, or the
-mean of their known neighbours' rows; validation chooses between the two.
+node of their degree. Their rows of layer 0 are zero, so that they are what propagation makes of their neighbours, or
+the mean of their known neighbours' rows; validation chooses between the two.
 """
 
 from __future__ import annotations

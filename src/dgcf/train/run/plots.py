@@ -17,7 +17,8 @@ def plot_run(run: Run) -> str | None:
     metrics, metric = run.metrics(), run.recipe.train.metric
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
-    axes.plot([line["epoch"] for line in metrics], [line["loss"] for line in metrics], color="tab:gray", label="loss")
+    trained = [line for line in metrics if "loss" in line]  # the start of an update has none
+    axes.plot([line["epoch"] for line in trained], [line["loss"] for line in trained], color="tab:gray", label="loss")
     axes.set(xlabel="epoch", ylabel="training loss")
     evaluated = [line for line in metrics if metric in line]
     if evaluated:

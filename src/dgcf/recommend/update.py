@@ -1,0 +1,174 @@
+"""Update a trained model with new rows: the model that an update begins with, and the rows that it adds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dgcf.data import Dataset
+from dgcf.data import load as load_data
+from dgcf.data.columns import ReadOptions
+from dgcf.data.interactions import RatingFilter, collect
+from dgcf.data.pairs import Pairs
+from dgcf.data.prepare import Preparation, prepare_rows
+from dgcf.data.splits import Split
+from dgcf.errors import ArtifactError, DataError
+from dgcf.ranking.user_rules import LinearLayers, embeddings_rule
+from dgcf.recommend.capture import dataset_of
+from dgcf.recommend.container import hash_of
+from dgcf.recommend.snapshot import Snapshot
+from dgcf.text import Notify
+from dgcf.train import Recipe, Run, resolve
+from dgcf.train.warm_start import GATES, LAYER0, Weights
+
+_AT_LEAST = re.compile(r"rating >= (\S+)")
+_ONE_OF = re.compile(r"rating in \{(.+)\}")
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The model that is updated: its dataset, recipe, seed and weights (None for a solved model).
+
+    ``original``: the settings of the last training from scratch. ``blend``: the settings of the item weights that were
+    chosen; None if they are not known. ``about`` identifies it in the description of the new run.
+    """
+
+    dataset: Dataset
+    recipe: Recipe
+    seed: int
+    weights: Weights | None
+    original: Mapping[str, Any]
+    blend: Mapping[str, Any] | None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_run(cls, run: Run, data: Any = None, notify: Notify | None = None) -> Parent:
+        """Return the model of a finished run."""
+        if not run.finished:
+            raise ArtifactError(
+                f"{run.path} was stopped before its training ended; continue it with `dgcf train --resume {run.path}` "
+                "first."
+            )
+        dataset = dataset_of(run, data, notify)
+        run.refuse_changes(dataset)
+        tensors, blend = run.best().part("model"), {}
+        if run.recipe.blend.parts:
+            blending = run.blending(dataset.n_items)
+            assert blending is not None
+            blend = blending.settings()
+        weights = None if run.recipe.entry.solved else Weights(tensors, dataset.train, str(run.path))
+        about = {
+            "path": str(run.path.resolve()),
+            "weights": hash_of(run.path / "best.safetensors"),
+            "fingerprint": dataset.fingerprint,
+        }
+        original = run.about.get("update", {}).get("original") or run.recipe.settings()
+        return cls(dataset, run.recipe, run.seed, weights, original, blend, about)
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot, path: Path | None = None) -> Parent:
+        """Return the model of an artefact, which must have its layers unless it is solved at once."""
+        about = snapshot.about
+        settings = dict(about.get("settings", {}))
+        recipe = resolve(snapshot.model, preset=about.get("preset", "plain"), settings=settings)
+        name = "the recommender" if path is None else str(path)
+        held_out = Pairs.from_keys(snapshot.seen.without(snapshot.train).keys(), snapshot.n_users, snapshot.n_items)
+        empty = Pairs.empty(snapshot.n_users, snapshot.n_items)
+        source = about.get("dataset", {"name": "data", "fingerprint": ""})
+        dataset = Dataset(source["name"], snapshot.users, snapshot.items, snapshot.train, held_out, empty)
+        weights = None if recipe.entry.solved else _weights_of(snapshot, name)
+        identity = {"path": None if path is None else str(path.resolve()), "fingerprint": source["fingerprint"]}
+        identity["weights"] = None if path is None else hash_of(path)
+        return cls(dataset, recipe, int(about.get("seed", 0)), weights, settings, None, identity)
+
+    def recipe_of_update(self, epochs: int, patience: int, settings: Mapping[str, Any] | None = None) -> Recipe:
+        """Return the recipe of an update: the model's own, with at most so many epochs, and each of them validated.
+
+        The first epoch of the run is the start, which takes no step. The choice of item weights is kept.
+        """
+        own = self.recipe.settings()
+        if not self.recipe.entry.solved:
+            own |= {"epochs": epochs + 1, "evaluate_every": 1, "min_epochs": 0, "patience": patience}
+        return resolve(
+            self.recipe.name, preset=self.recipe.preset, settings={**own, **(self.blend or {}), **(settings or {})}
+        )
+
+
+def _weights_of(snapshot: Snapshot, name: str) -> Weights:
+    """Return the trained weights that the layers of a snapshot hold."""
+    rule = embeddings_rule(snapshot.ranking.user_rule)
+    layers = snapshot.layers if isinstance(rule, LinearLayers) else None
+    if layers is None:
+        raise ArtifactError(
+            f"{name} holds the embeddings of {snapshot.model}, but not the weights that they are computed from; give "
+            "the run folder that it was trained in."
+        )
+    tensors = {LAYER0: torch.from_numpy(layers.embeddings[0].copy())}
+    if layers.gate_logits is not None:
+        tensors[GATES] = torch.from_numpy(layers.gate_logits.copy())
+    return Weights(tensors, snapshot.train, name)
+
+
+def read_new_rows(source: Any, parent: Parent, read: ReadOptions | None = None) -> Dataset:
+    """Return the new rows as a dataset; they are read as the parent's data was, unless ``read`` says otherwise."""
+    if isinstance(source, Dataset):
+        return source
+    if isinstance(source, (str, Path)) and (Path(source) / "dataset.json").is_file():
+        return load_data(source)
+    record = parent.dataset.record
+    options = read_options(parent, read)
+    ratings = RatingFilter() if options.rating_col == "none" else rating_filter(record)
+    ordered = parent.dataset.order is not None
+    rows = collect([source], options, ratings, time="used")
+    if not ordered or rows.timestamp is not None:
+        how = Preparation(ratings, split=Split("none"), keep_times=rows.timestamp is not None)
+        return prepare_rows(rows, how, name="new rows")
+    rows = collect([source], options, ratings, time="kept")
+    return prepare_rows(rows, Preparation(ratings, split=Split("none"), keep_order=True), name="new rows")
+
+
+def read_options(parent: Parent, read: ReadOptions | None = None) -> ReadOptions:
+    """Return how to read new rows: as the parent's data was read, with the options that are given instead."""
+    options = ReadOptions.of_record(parent.dataset.read_options)
+    recorded = [*parent.dataset.record.get("read", []), {}][0]
+    if recorded.get("header") is not False and recorded.get("format") in ("csv", "parquet", "table", "inter"):
+        columns = {f"{role}_col": name for role, name in recorded.get("columns", {}).items() if role != "split"}
+        names = ReadOptions().__dict__.keys() & columns.keys()
+        options = replace(options, **{name: columns[name] for name in names})
+    return replace(options, **{} if read is None else read.given)
+
+
+def rating_filter(record: Mapping[str, Any]) -> RatingFilter:
+    """Return the filter of ratings that the record of a dataset describes."""
+    for step in record.get("filters", []):
+        name = str(step.get("filter", ""))
+        if match := _AT_LEAST.fullmatch(name):
+            return RatingFilter(float(match[1]))
+        if match := _ONE_OF.fullmatch(name):
+            return RatingFilter(values=tuple(float(value) for value in match[1].split(",")))
+    return RatingFilter()
+
+
+def note_if_unknown(rows: Dataset, parent: Parent) -> str | None:
+    """Return a remark if no user or no item of the rows is known, as of a file of something else."""
+    for what, new, known in (("user", rows.users, parent.dataset.users), ("item", rows.items, parent.dataset.items)):
+        if not any(text in known for text in new.texts):
+            return (
+                f"none of the {len(new):,} {what}s of the new rows is known, such as {new.texts[0]!r} (a known one is "
+                f"{known.texts[0]!r}); check that the file and its columns are the right ones."
+            )
+    return None
+
+
+def require_order(parent: Parent) -> None:
+    """Raise ``DataError`` for a model that samples by the order of pairs, if that order is not known."""
+    if parent.recipe.train.recency > 0 and parent.dataset.order is None:
+        raise DataError(
+            "the setting recency needs the order of all pairs, which a saved recommender does not hold; give the run "
+            "folder that it was trained in."
+        )
