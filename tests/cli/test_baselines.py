@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dgcf.cli import application
+from dgcf.data.dataset import Dataset
 from dgcf.data.synthetic import planted
 from dgcf.models import CATALOG
 from tests.cli.in_process import invoke, refusal
@@ -36,7 +37,12 @@ def test_ease_is_trained_measured_and_explained(dgcf_json: Json, data: Path, tmp
     assert all("because you liked" in row["why"] for row in rows)
     why = dgcf_json("explain", run, "--user", "u00003", "--item", rows[0]["item"])
     assert sum(part["value"] for part in why["parts"]) == pytest.approx(rows[0]["score"], rel=1e-12)
-    assert why["by_kind"] == {"item": pytest.approx(rows[0]["score"]), "user": 0.0, "prior": 0.0}
+    # Only the user's own items; the other kinds, those of composed rankings among them, are named with nothing.
+    assert why["by_kind"] == {"item": pytest.approx(rows[0]["score"]), "weights": 0.0, "user": 0.0, "prior": 0.0}
+    dataset = Dataset.load(data)
+    own = {dataset.items.id_of(item) for item in dataset.train[dataset.users.index_of("u00003")]}
+    assert {part["kind"] for part in why["parts"]} == {"item"}
+    assert {part["id"] for part in why["parts"]} == own
     assert dgcf_json("train", "--resume", run)["test"] == answer["test"]
 
 

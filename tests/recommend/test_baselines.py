@@ -149,7 +149,7 @@ def test_popularity_recommends_the_same_to_a_new_user(films: Dataset, fitted_to:
     assert table["item"] == [films.items.texts[item] for item in order[:5]]
     assert table["score"] == [float(degrees[item]) for item in order[:5]]
     explanation = rec.explain("u00000", films.items.texts[order[0]])
-    assert explanation.text().endswith(f": {degrees[order[0]]} of 150 similar users have it.")
+    assert explanation.text().endswith(f": {degrees[order[0]]} of 150 similar users have it (100% of the score).")
 
 
 def test_random_order_neither_folds_in_nor_explains(fitted_to: dict[str, Recommender]) -> None:

@@ -109,7 +109,8 @@ def command(
         with explain_moved(run, data, f"name it as DATA, as in `dgcf train DATA --resume {resume}`"):
             dataset = read_dataset(run.source_as_read(data), _preparation(run.about["settings"]))
         data = data or run.source
-        summaries = [stages.resume(resume, dataset, options, model=model, preset=preset, settings=given, seed=seed)]
+        again: dict[str, Any] = {"model": model, "preset": preset, "settings": given, "seed": seed}
+        summaries = [stages.resume(resume, run, dataset, options, **again)]
     elif data is None:
         raise ConfigError("no dataset was given; name one, such as deoscirec/ml-100k.")
     else:

@@ -52,12 +52,13 @@ def start(
     for seed, path in paths.items():
         run = Run.create(path / FIRST_STAGE, dataset, first, seed=seed, device=device, source=source, more=then)
         with discard_unstarted([run]):
-            summaries.append(_finish(path, dataset, options))
+            summaries.append(_finish(path, run, dataset, options))
     return summaries
 
 
 def resume(
     path: Path,
+    run: Run,
     dataset: Dataset,
     options: Options,
     *,
@@ -66,14 +67,16 @@ def resume(
     settings: Mapping[str, Any] | None = None,
     seed: int | None = None,
 ) -> dict[str, Any]:
-    """Resume a run at the stage where it stopped, and return its summary; other settings than its own are refused."""
+    """Resume a training in a folder at the stage where it stopped, and return its summary.
+
+    ``run`` is the ``first_run`` of the folder. Other settings than its own are refused.
+    """
     given: dict[str, Any] = {"model": model, "preset": preset, "settings": settings, "seed": seed}
     if not (path / FIRST_STAGE).is_dir():
-        run = Run.open(path)
         return resume_run(run, run.dataset_of(dataset), options, **given)
-    first = Run.open(path / FIRST_STAGE)
+    first = run if run.path == path / FIRST_STAGE else Run.open(path / FIRST_STAGE)
     refuse_changes(first, dataset, **given)
-    return _finish(path, dataset, options)
+    return _finish(path, first, dataset, options)
 
 
 def first_run(path: Path) -> Run:
@@ -82,9 +85,8 @@ def first_run(path: Path) -> Run:
     return Run.open(path / FIRST_STAGE if staged else path)
 
 
-def _finish(path: Path, dataset: Dataset, options: Options) -> dict[str, Any]:
+def _finish(path: Path, first: Run, dataset: Dataset, options: Options) -> dict[str, Any]:
     """Train what is left of both stages, and return the summary of the last one with that of the first."""
-    first = Run.open(path / FIRST_STAGE)
     watched = train_runs([first], dataset, first.recipe, options, resume_at=path)[0]
     plan = Plan(
         first.about["model"], first.about["preset"], first.about.get("then", {}).get("settings", {}), "everything"
