@@ -194,8 +194,9 @@ def readme_block(shown: Sequence[View]) -> str:
     recorded = f"{cells - missing:,} of {cells:,} cells" if missing else f"All {cells:,} cells"
     note = (
         "Recall@20 / NDCG@20 on test, train items masked, means over the seeds. Settings are chosen on validation; the "
-        'models without "tuned" have their defaults. \\* `dgcf + item weights` is ahead with p < .05, paired over the '
-        f"seeds, Holm's correction. {MISSING}: not computed. {recorded} are recorded; "
+        'models without "tuned" have their defaults. \\* DGCF with item weights is ahead with p < .05, paired over the '
+        f"seeds, Holm's correction; with its tuned settings where the best ones are not recorded. {MISSING}: not "
+        f"computed. {recorded} are recorded; "
         "[docs/reproduction.md](docs/reproduction.md) has all tables and figures, and `dgcf reproduce ID` makes them."
     )
     return f"{table}\n\n{note}\n"
