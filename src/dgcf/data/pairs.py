@@ -211,9 +211,14 @@ class Pairs:
         return replace(united, **values)
 
     def to_scipy(self, weight: NDArray[np.float32] | None = None) -> scipy.sparse.csr_matrix:
-        """Return the matrix R, (n_users, n_items), float32: binary, or with a weight of each pair, (n_pairs,)."""
+        """Return the matrix R, (n_users, n_items), float32: binary, or with a weight of each pair, (n_pairs,).
+
+        A pair of weight 0 has no entry. R shares its memory with the pairs: do not change it in place.
+        """
         from scipy.sparse import csr_matrix
 
+        if weight is not None and not weight.all():
+            return self.where(weight != 0).to_scipy(weight[weight != 0])
         entries = np.ones(len(self), dtype=np.float32) if weight is None else weight.astype(np.float32)
         return csr_matrix((entries, self.indices, self.indptr), shape=(self.n_users, self.n_items))
 

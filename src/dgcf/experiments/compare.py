@@ -30,7 +30,7 @@ from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, Size, groups, pick_device, resolve
 from dgcf.train.recipe import setting_keys
-from dgcf.train.run.description import order_of
+from dgcf.train.run.description import order_of, weights_of
 from dgcf.train.run.moved import explain_moved
 from dgcf.train.run.plots import CURVES, plot_run
 
@@ -206,7 +206,9 @@ def plan_models(request: Request, dataset: Dataset) -> list[Plan]:
         }
         preset = file.get("preset", request.preset)
         recipe = resolve(name, dataset=dataset.name, preset=preset, settings=settings, size=Size.of(dataset))
-        order_of(dataset, used=recipe.train.recency > 0)  # raises if the dataset has no order
+        # These raise if the dataset has no order, or no weights.
+        order_of(dataset, used=recipe.train.recency > 0)
+        weights_of(dataset, recipe.weight_setting)
         seeds = request.seeds if recipe.entry.seeded else request.seeds[:1]
         plans.append(Plan(recipe, tuple(seeds)))
     return plans

@@ -35,9 +35,7 @@ def weighted_matrix(pairs: Any) -> csr_array:
             f"the interactions are a {type(pairs).__name__}, but edge_weights needs the weights of a dataset's pairs; "
             "give Pairs with weights."
         )
-    W = csr_array(pairs.to_scipy(pairs.require_weights("edge_weights")), dtype=np.float64)
-    W.eliminate_zeros()
-    return W
+    return csr_array(pairs.to_scipy(pairs.require_weights("edge_weights")), dtype=np.float64)
 
 
 def _binary(R: Any) -> csr_array:

@@ -41,6 +41,11 @@ class ModelConfig:
         """Whether ``edge_dropout`` has an effect on the model."""
         return self.spec() is not None
 
+    @property
+    def weight_setting(self) -> str | None:
+        """The setting by which the model uses the weights of pairs; None if it does not use them."""
+        return None
+
     def memory(self, n_users: int, n_items: int, n_pairs: int) -> int:
         """Return the peak memory in bytes beyond that of embeddings and edges."""
         return 0

@@ -41,6 +41,10 @@ class IALSConfig(ModelConfig):
         require_range("alpha", self.alpha, 0, 1e9, open_low=True)
         require_range("iterations", self.iterations, 1, 10_000)
 
+    @property
+    def weight_setting(self) -> str | None:
+        return "weighted" if self.weighted else None
+
 
 class IALS(SolvedEmbeddings):
     """Implicit alternating least squares (Hu, Koren and Volinsky, ICDM 2008), solved by ``implicit``.

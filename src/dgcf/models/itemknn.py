@@ -41,6 +41,10 @@ class ItemKNNConfig(ModelConfig):
         require_range("shrinkage", self.shrinkage, 0, 1e12)
 
     @property
+    def weight_setting(self) -> str | None:
+        return "weighted" if self.weighted else None
+
+    @property
     def memory_advice(self) -> str:
         return "keep fewer neighbours with --set neighbours=…"
 
@@ -93,7 +97,6 @@ def nearest(
     """Yield each item with its k nearest, ascending by index, and their similarity, computed in blocks."""
     X = pairs.to_scipy(weight)
     X.data = X.data.astype(np.int32 if weight is None else np.float64)
-    X.eliminate_zeros()
     # Weights have no classes of equal rows, so that no user is treated as a hub.
     class_work = float(max(k * pairs.n_items, _CLASS_WORK)) if weight is None else np.inf
     hubs = split_hubs(X.T.tocsr(), class_work)

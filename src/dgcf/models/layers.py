@@ -52,6 +52,10 @@ class LinearConfig(LayeredConfig):
         super().__post_init__()
         require_one_of("readout", self.readout, ("mean", "last"))
 
+    @property
+    def weight_setting(self) -> str | None:
+        return "edge_weights" if self.edge_weights else None
+
 
 class LinearModel(GraphModel):
     """A model that only propagates, with or without ``gates``, and reads out the layers."""

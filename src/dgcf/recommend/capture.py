@@ -138,7 +138,7 @@ def _rule(propagation: Propagation | None) -> GraphRule | None:
     """Return the rule of the graph; None without a graph, or if fold-in cannot compute its rows."""
     if propagation is None or propagation.spec.renormalised or propagation.spec.spectral is not None:
         return None
-    if getattr(propagation.spec, "edge_weights", False):  # a new user's items have no weights
+    if propagation.spec.edge_weights:  # a new user's items have no weights
         return None
     spec = asdict(propagation.spec)
     for name in ("epsilon", "cross", "renormalised", "spectral", "edge_weights"):

@@ -35,6 +35,12 @@ class Recipe:
     def name(self) -> str:
         return self.entry.name
 
+    @property
+    def weight_setting(self) -> str | None:
+        """The setting by which the training uses the weights of pairs; None if it does not use them."""
+        sampling = "weighted_sampling" if self.train.weighted_sampling else None
+        return self.model.weight_setting or sampling
+
     def settings(self) -> dict[str, Value]:
         """Return all settings as one flat mapping, with the names of ``--set`` and of a run folder."""
         blend = asdict(self.blend) if self.entry.has_embeddings else {}

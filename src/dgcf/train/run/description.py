@@ -10,6 +10,7 @@ import torch
 
 from dgcf.data.dataset import Dataset
 from dgcf.stored import NonNegativeInt, Sha256
+from dgcf.train.recipe import Recipe
 from dgcf.train.sampler import require_order
 from dgcf.version import __version__
 
@@ -22,6 +23,7 @@ class DatasetAbout(TypedDict):
     n_items: NonNegativeInt
     train: NonNegativeInt
     order: NotRequired[Sha256 | None]
+    weights: NotRequired[Sha256 | None]
     read: NotRequired[dict[str, Any]]
 
 
@@ -45,8 +47,8 @@ class RunDescription(TypedDict):
     update: NotRequired[dict[str, Any]]
 
 
-def describe_dataset(dataset: Dataset, source: str, *, ordered: bool) -> dict[str, Any]:
-    """Return the entry of a dataset; ``ordered``: training uses the order of its pairs."""
+def describe_dataset(dataset: Dataset, source: str, recipe: Recipe) -> dict[str, Any]:
+    """Return the entry of a dataset, with the order and the weights of its pairs if the recipe uses them."""
     return {
         "name": dataset.name,
         "source": source or dataset.name,
@@ -54,7 +56,8 @@ def describe_dataset(dataset: Dataset, source: str, *, ordered: bool) -> dict[st
         "n_users": dataset.n_users,
         "n_items": dataset.n_items,
         "train": len(dataset.train),
-        **order_of(dataset, used=ordered),
+        **order_of(dataset, used=recipe.train.recency > 0),
+        **weights_of(dataset, recipe.weight_setting),
         **({"read": dict(dataset.read_options)} if dataset.read_options else {}),
     }
 
@@ -65,6 +68,14 @@ def order_of(dataset: Dataset, *, used: bool) -> dict[str, str | None]:
         return {}
     require_order(dataset.train)
     return {"order": dataset.order}
+
+
+def weights_of(dataset: Dataset, setting: str | None) -> dict[str, str | None]:
+    """Return the ``weights`` entry of a dataset's description; empty if no ``setting`` uses the weights."""
+    if setting is None:
+        return {}
+    dataset.train.require_weights(setting)
+    return {"weights": dataset.weighting}
 
 
 def environment(device: str) -> dict[str, Any]:

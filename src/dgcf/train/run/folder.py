@@ -51,6 +51,7 @@ FIRST_STAGE, DATASET = "validated", "dataset"
 LAST, BEST, BLEND = "last.safetensors", "best.safetensors", "blend.safetensors"
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 OTHER_ORDER = "the order of each user's pairs is another one now, or lost"
+OTHER_WEIGHTS = "the weights of the pairs are others now, or lost"
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Run:
             "preset": recipe.preset,
             "seed": seed,
             "settings": recipe.settings(),
-            "dataset": describe_dataset(dataset, source, ordered=recipe.train.recency > 0),
+            "dataset": describe_dataset(dataset, source, recipe),
             "environment": environment(device),
             **(more or {}),
         }
@@ -211,6 +212,8 @@ class Run:
             )
         if recipe and self.about["dataset"].get("order") and self.about["dataset"]["order"] != dataset.order:
             changes.append(OTHER_ORDER)
+        if self.about["dataset"].get("weights") not in (None, dataset.weighting):
+            changes.append(OTHER_WEIGHTS)
         now = {"model": recipe.name, **recipe.settings()} if recipe else {}
         if seed is not None:
             now["seed"] = seed
