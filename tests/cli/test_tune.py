@@ -51,12 +51,15 @@ def test_best_settings_train_to_the_same_result(data: Path, tmp_path: Path, monk
     tuned = answer(*words)
     assert (tuned["model"], tuned["dataset"], tuned["metric"], tuned["seed"]) == ("lightgcn", "planted", "recall@20", 2)
     assert (tuned["trials"], tuned["failed"], tuned["out"]) == (6, 0, "tune/planted-lightgcn")
-    assert tuned["best"]["settings"].keys() == {*FIXED, "dim", "layers", "learning_rate", "l2", "edge_dropout"}
+    searched = {*FIXED, "dim", "layers", "learning_rate", "l2", "loss", "edge_dropout"}
+    assert tuned["best"]["settings"].keys() - {"temperature"} == searched
+    assert ("temperature" in tuned["best"]["settings"]) == (tuned["best"]["settings"]["loss"] == "softmax")
     assert tuned["best"]["settings"]["dim"] in (4, 8)
     assert sum(tuned["importance"].values()) == pytest.approx(1)
 
     shown = invoke(*words)
     assert "trials: 6 recorded, 0 to run" in shown.stderr
+    assert f"note: {tuned['importance_note']}" in shown.stderr
     assert f"{tuned['best']['value']:.4f}" in shown.stdout
     command = f"dgcf train {data} --config {tuned['config']}"
     assert f"train: {command}" in " ".join(shown.stdout.split())

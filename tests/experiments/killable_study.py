@@ -22,7 +22,7 @@ from dgcf.experiments.search import Search, search_for
 from dgcf.experiments.tune import tune
 from dgcf.train import EpochReport
 
-SETTINGS = {"batch_size": 128, "epochs": 20, "min_epochs": 4, "evaluate_every": 2, "patience": 3}
+SETTINGS = {"loss": "bpr", "batch_size": 128, "epochs": 20, "min_epochs": 4, "evaluate_every": 2, "patience": 3}
 
 
 def small_search(dataset: Dataset, out: Path) -> Search:

@@ -29,7 +29,7 @@ def test_settings_without_effect_are_not_searched() -> None:
     def names(model: str, **settings: object) -> set[str]:
         return set(space_of(resolve(model, preset="plain", settings=settings)))
 
-    loop = {"learning_rate", "l2"}
+    loop = {"learning_rate", "l2", "loss"}
     assert names("bpr-mf") == {"dim", *loop}
     assert names("bpr-mf", loss="softmax") == {"dim", "temperature", *loop}
     assert names("bpr-mf", loss="directau") == {"dim", "uniformity", *loop}
@@ -39,6 +39,12 @@ def test_settings_without_effect_are_not_searched() -> None:
     assert "edge_dropout" not in names("spectralcf")  # some of the frequencies that it tries have no edges
     assert names("ease") == {"l2"}
     assert names("popularity") == set()
+
+
+def test_settings_of_every_searched_loss_are_searched() -> None:
+    recipe = resolve("bpr-mf", preset="plain")
+    assert set(space_of(recipe, ("bpr", "softmax"))) == {"dim", "learning_rate", "l2", "loss", "temperature"}
+    assert "uniformity" in space_of(recipe, ("directau",))
 
 
 @pytest.mark.parametrize(

@@ -237,8 +237,10 @@ def test_changed_description_does_not_match_its_checksum(dataset: Dataset, folde
 # -- studies of version 0.1 -------------------------------------------------------------------------------------------
 
 
-def search_of_version_0_1(out: Path) -> Any:
-    return search_for(load("checkerboard"), "lightgcn", settings={"epochs": 2}, seed=5, source="checkerboard", out=out)
+def search_of_version_0_1(out: Path, preset: str | None = None, **settings: Any) -> Any:
+    settings = {"epochs": 2, **settings}
+    words: dict[str, Any] = {"seed": 5, "source": "checkerboard", "out": out, "preset": preset}
+    return search_for(load("checkerboard"), "lightgcn", settings=settings, **words)
 
 
 def test_study_of_version_0_1_is_resumed(tmp_path: Path) -> None:
@@ -246,7 +248,8 @@ def test_study_of_version_0_1_is_resumed(tmp_path: Path) -> None:
     rows = [TrialSummary(**json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
     tuned = tune(search_of_version_0_1(folder), trials=5, device="cpu")
     assert list(tuned.trials[:3]) == rows
-    fresh = tune(search_of_version_0_1(tmp_path / "fresh"), trials=5, device="cpu")
+    # It keeps its preset and its search space, which had no loss then.
+    fresh = tune(search_of_version_0_1(tmp_path / "fresh", "paper", loss="bpr"), trials=5, device="cpu")
     assert [dict(row.settings) for row in tuned.trials] == [dict(row.settings) for row in fresh.trials]
     assert outcome(tuned.trials[3:]) == outcome(fresh.trials[3:])
     (folder / "study.db").unlink()

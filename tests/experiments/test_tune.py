@@ -307,8 +307,8 @@ def rewrite_study(folder: Path, about: dict[str, Any]) -> None:
 def test_diverging_trials_fail_and_are_never_the_best(dataset: Dataset, tmp_path: Path) -> None:
     """Of 64 layers without gates the powers of the graph overflow at a step of 10."""
     spaces = {"layers": OneOf((1, 64)), "learning_rate": Between(5.0, 10.0)}
-    fixed = {"dim": 4, "l2": 0.0, "edge_dropout": 0.0, "epochs": 4, "evaluate_every": 2}
-    search = search_for(dataset, "dgcf", settings=fixed, search=spaces, out=tmp_path / "study")
+    fixed = {"dim": 4, "l2": 0.0, "edge_dropout": 0.0, "loss": "bpr", "epochs": 4, "evaluate_every": 2}
+    search = search_for(dataset, "dgcf", preset="plain", settings=fixed, search=spaces, out=tmp_path / "study")
     tuned = tune(search, trials=8, device="cpu")
     failed = [row for row in tuned.trials if row.state == "failed"]
     assert failed
@@ -317,6 +317,76 @@ def test_diverging_trials_fail_and_are_never_the_best(dataset: Dataset, tmp_path
     assert {row.settings["layers"] for row in failed} == {64}
     assert tuned.best.settings["layers"] == 1
     assert len(tuned.trials) == 8
+
+
+# -- the loss ---------------------------------------------------------------------------------------------------------
+
+QUICK = {name: value for name, value in SETTINGS.items() if name != "loss"}
+
+
+def spaces_of(dataset: Dataset, **words: Any) -> dict[str, str]:
+    return dict(search_for(dataset, **{"model": "bpr-mf", "preset": "plain", **words}).about()["space"])
+
+
+def test_loss_is_searched_with_the_settings_that_it_reads(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    search = search_for(dataset, "bpr-mf", preset="plain", settings={**QUICK, "negatives": 8}, seed=1, out=out)
+    assert set(search.spaces) == {"dim", "learning_rate", "l2", "loss", "temperature"}
+    assert search.spaces["loss"] == OneOf(("bpr", "bpr-hardest", "softmax", "softmax-product"))
+    tuned = tune(search, trials=8, device="cpu")
+    assert [row.reason for row in tuned.trials if row.state == "failed"] == []
+    trained = {row.settings["loss"]: search.recipe_of(row.settings) for row in tuned.trials}
+    assert len(trained) > 2
+    assert {name: recipe.train.loss for name, recipe in trained.items()} == {name: name for name in trained}
+    for loss, recipe in trained.items():  # a loss that has no temperature is trained and written without one
+        assert (recipe.train.temperature != 0.2) == (loss == "softmax")
+    best = read_toml(out / "best.toml")
+    assert (best["loss"], best["negatives"]) == (tuned.best.settings["loss"], 8)
+    assert ("temperature" in tuned.to_dict()["best"]["settings"]) == (best["loss"] == "softmax")
+
+
+def test_only_losses_that_fit_the_fixed_settings_are_searched(dataset: Dataset) -> None:
+    assert "loss" not in spaces_of(dataset, settings={"loss": "bpr"})
+    shared = {"popularity": 0.5, "loss": "softmax"}
+    assert set(spaces_of(dataset, settings=shared)) == {"dim", "learning_rate", "l2", "temperature"}
+    own = {"search": {"loss": OneOf(("bpr", "directau"))}}
+    assert spaces_of(dataset, **own)["loss"] == "bpr,directau"
+    assert "uniformity" in spaces_of(dataset, **own)
+    assert "temperature" not in spaces_of(dataset, **own)
+    many = {"negatives": 2000}  # more than a pair may have of its own
+    with pytest.raises(ConfigError, match="negatives"):
+        spaces_of(dataset, settings=many)
+    assert "loss" not in spaces_of(dataset, model="ease", settings={})
+
+
+def test_study_is_resumed_with_its_own_space(dataset: Dataset, tmp_path: Path) -> None:
+    """As one that was begun before the loss was searched, or with --search; other spaces are still refused."""
+    words: dict[str, Any] = {"preset": "plain", "seed": 3, "out": tmp_path / "study"}
+    spaces = {"l2": Between(1e-4, 1e-2), "dim": OneOf((4, 8))}
+    begun = search_for(dataset, "bpr-mf", settings={**QUICK, "loss": "bpr"}, search=spaces, **words)
+    tune(begun, trials=1, device="cpu")
+    resumed = search_for(dataset, "bpr-mf", settings=QUICK, **words)
+    assert resumed.spaces == begun.spaces
+    assert len(tune(resumed, trials=2, device="cpu").trials) == 2
+    other = search_for(dataset, "bpr-mf", settings=QUICK, search={"l2": Between(1e-4, 1e-1)}, **words)
+    with pytest.raises(ConfigError, match=r"space of l2 0.0001:0.01 is now 0.0001:0.1"):
+        tune(other, trials=2, device="cpu")
+    with pytest.raises(ConfigError, match="space of loss not given is now bpr,softmax"):
+        tune(search_for(dataset, "bpr-mf", settings=QUICK, search={"loss": OneOf(("bpr", "softmax"))}, **words))
+
+
+def test_importances_of_few_trials_say_so(whole: Tuned) -> None:
+    assert TRIALS < 20
+    complete = sum(row.complete for row in whole.trials)
+    assert whole.importance_note == (
+        f"the importances are rough, from {complete} complete trials; run 20 or more to know which settings matter."
+    )
+    none = replace(whole, trials=whole.trials[:2], importance={})
+    assert none.to_dict()["importance_note"] == (
+        "2 complete trials are too few for an importance of settings; run 20 or more to know which settings matter."
+    )
+    first = replace(whole.trials[0], state="complete")
+    assert replace(whole, trials=[first] * 20).importance_note is None
 
 
 class Shrinking(Progress):

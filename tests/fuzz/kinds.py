@@ -269,7 +269,7 @@ class StopTrial(Progress):
 
 def search_at(dataset: Dataset, path: Path) -> Search:
     """Return the search of a folder whose name ends with its seed."""
-    settings = {"epochs": 3, "batch_size": 256, "evaluate_every": 1, "min_epochs": 1}
+    settings = {"loss": "bpr", "epochs": 3, "batch_size": 256, "evaluate_every": 1, "min_epochs": 1}
     return search_for(dataset, "bpr-mf", preset="plain", settings=settings, seed=int(path.name[-1]), out=path)
 
 

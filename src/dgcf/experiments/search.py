@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dgcf.config import Space
+from dgcf.config import OneOf, Space
 from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
-from dgcf.experiments.space import Spaces, extremes, format_spaces, match_type, space_of
-from dgcf.experiments.study.description import preset_of
+from dgcf.experiments.space import Spaces, extremes, format_spaces, match_type, parse_space, space_of
+from dgcf.experiments.study.description import recorded_study
 from dgcf.experiments.study.folder import Study
 from dgcf.random import key_of
 from dgcf.train import Recipe, Size, resolve
+from dgcf.train.config import LOSS_SPACE
 from dgcf.train.presets import DEFAULT
 from dgcf.train.run.description import order_of
 
@@ -37,6 +39,14 @@ class Search:
 
     def recipe_of(self, settings: Mapping[str, object]) -> Recipe:
         """Return the recipe with these values of the searched settings."""
+        return self._recipe(self.effective(settings))
+
+    def effective(self, settings: Mapping[str, object]) -> dict[str, object]:
+        """Return the values of searched settings without those that the trial's loss does not read."""
+        unread = self._recipe(settings).train.unread if "loss" in self.spaces else []
+        return {name: value for name, value in settings.items() if name not in unread}
+
+    def _recipe(self, settings: Mapping[str, object]) -> Recipe:
         return _recipe(self.recipe.name, self.dataset, self.recipe.preset, {**self.fixed, **settings}, self.metric)
 
     def about(self) -> dict[str, Any]:
@@ -78,13 +88,15 @@ def search_for(
     """Resolve and check a search; ``settings`` are fixed, ``search`` replaces or adds spaces.
 
     ``preset``: by default that of the study in ``out``, which an older version may have begun with another default.
+    A study in ``out`` keeps its search space, unless ``settings`` or ``search`` name another one.
     """
     key_of(seed, "tune")  # raises for an invalid seed
     if not len(dataset.validation):
         raise ConfigError(f"{dataset.name} has no validation split to tune on; split it by `dgcf data prepare`.")
     fixed = dict(settings or {})
     path = Path(out) if out else Path("tune") / f"{dataset.name.replace('/', '-')}-{model}"
-    recipe = _recipe(model, dataset, preset or preset_of(path) or DEFAULT, fixed, metric)
+    recorded = recorded_study(path)
+    recipe = _recipe(model, dataset, preset or recorded.preset or DEFAULT, fixed, metric)
     test_free = replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items))
     metric = metric or recipe.train.metric
     validator(test_free, metric)  # raises for an unknown metric
@@ -95,7 +107,7 @@ def search_for(
         source=source or dataset.name,
         recipe=recipe,
         fixed=fixed,
-        spaces=_spaces(recipe, fixed, search or {}),
+        spaces=_spaces(recipe, dataset, fixed, search or {}, recorded.spaces if recorded.model == model else None),
         metric=metric,
         seed=seed,
         path=path,
@@ -114,16 +126,51 @@ def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, ob
     return resolve(model, dataset=dataset.name, preset=preset, settings={**settings, "metric": metric}, size=size)
 
 
-def _spaces(recipe: Recipe, fixed: Mapping[str, object], search: Mapping[str, Space]) -> Spaces:
+def _spaces(
+    recipe: Recipe,
+    dataset: Dataset,
+    fixed: Mapping[str, object],
+    search: Mapping[str, Space],
+    recorded: Mapping[str, str] | None,
+) -> Spaces:
+    """Return the search space; ``recorded`` is that of the study to resume, as ``--search`` takes it."""
     settings = recipe.settings()
     for name in search:
         if name in fixed:
             raise ConfigError(f"{name} is both fixed (--set) and searched (--search); leave one of them out.")
-    chosen = {name: space for name, space in {**space_of(recipe), **search}.items() if name not in fixed}
+    losses = search.get("loss", None if "loss" in fixed else _valid_losses(recipe, dataset, fixed))
+    spaces = space_of(recipe, losses.values if isinstance(losses, OneOf) else ())
+    if losses is None:
+        spaces.pop("loss", None)
+    elif "loss" in spaces:
+        spaces["loss"] = losses
+    if recorded is not None:
+        spaces = {**{name: space for name, space in spaces.items() if name in recorded}, **_parsed(recorded, spaces)}
+    chosen = {name: space for name, space in {**spaces, **search}.items() if name not in fixed}
     if not chosen:
         other = f", or name a space for {', '.join(settings)} with --search" if settings else ""
         raise ConfigError(f"model {recipe.name} has nothing to search; train it as it is{other}.")
     return {name: match_type(space, settings.get(name)) for name, space in chosen.items()}
+
+
+def _valid_losses(recipe: Recipe, dataset: Dataset, fixed: Mapping[str, object]) -> OneOf | None:
+    """Return the losses that can be searched with the fixed settings; None if there is one alone."""
+    valid = []
+    for loss in LOSS_SPACE.values:
+        with contextlib.suppress(ConfigError):
+            _recipe(recipe.name, dataset, recipe.preset, {**fixed, "loss": loss}, None)
+            valid.append(loss)
+    return OneOf(tuple(valid)) if len(valid) > 1 else None
+
+
+def _parsed(recorded: Mapping[str, str], known: Spaces) -> Spaces:
+    """Return the recorded spaces that differ from those known; what cannot be read is refused when it is compared."""
+    texts, spaces = format_spaces(known), Spaces()
+    for name, text in recorded.items():
+        if texts.get(name) != text:
+            with contextlib.suppress(ConfigError):
+                spaces |= [parse_space(f"{name}={text}")]
+    return spaces
 
 
 def _refuse_bad_spaces(resolved: Search, search: Mapping[str, Space]) -> None:

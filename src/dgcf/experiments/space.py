@@ -10,16 +10,21 @@ from typing import Any, TypeGuard
 from dgcf.config import Between, OneOf, Space, Value, parse_settings, search_space
 from dgcf.errors import ConfigError
 from dgcf.train import Recipe
+from dgcf.train.losses import OBJECTIVES
 
 Spaces = dict[str, Space]
 
 
-def space_of(recipe: Recipe) -> Spaces:
-    """Return the spaces of a recipe's settings, the model's own first, without settings that have no effect in it."""
+def space_of(recipe: Recipe, losses: Iterable[Value] = ()) -> Spaces:
+    """Return the spaces of a recipe's settings, the model's own first, without settings that have no effect in it.
+
+    ``losses``: those that are searched, whose settings have an effect, too.
+    """
     if recipe.entry.solved:
         return search_space(recipe.model)
     spaces = {**search_space(recipe.model), **search_space(recipe.train)}
-    unused = set(recipe.train.unread)
+    read = (objective.settings for loss, objective in OBJECTIVES.items() if loss in set(losses))
+    unused = set(recipe.train.unread).difference(*read)
     if not recipe.model.drops_edges:
         unused.add("edge_dropout")
     return {name: space for name, space in spaces.items() if name not in unused}

@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from dgcf.experiments.settings_file import write_best
 from dgcf.experiments.study.folder import Claim, Study
 from dgcf.experiments.study.trials import TrialSummary, best_of
 from dgcf.train import EpochReport, Observer, Recipe, SeedJob, pick_device
+
+MEANINGFUL = 20
+"""Complete trials from which importances say which settings matter: the best tenth is then two trials or more."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,17 @@ class Tuned:
         """Return the best recipe, to train with another seed or on all data."""
         return self.search.recipe_of(self.best.settings)
 
+    @property
+    def importance_note(self) -> str | None:
+        """A caution if too few trials were trained to their ends to say which settings matter."""
+        complete = sum(trial.complete for trial in self.trials)
+        if complete >= MEANINGFUL or not self.search.spaces:
+            return None
+        rest = f"run {MEANINGFUL} or more to know which settings matter."
+        if not self.importance:
+            return f"{complete} complete trials are too few for an importance of settings; {rest}"
+        return f"the importances are rough, from {complete} complete trials; {rest}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer of ``dgcf tune --json``."""
         count = [trial.state for trial in self.trials].count
@@ -75,9 +89,10 @@ class Tuned:
                 "trial": self.best.trial,
                 "value": self.best.value,
                 "epoch": self.best.epoch,
-                "settings": {**self.search.fixed, **self.best.settings},
+                "settings": {**self.search.fixed, **self.search.effective(self.best.settings)},
             },
             "importance": dict(self.importance),
+            "importance_note": self.importance_note,
             "out": str(self.search.path),
             "config": str(self.config),
             "seconds": self.seconds,
@@ -201,5 +216,6 @@ def _result(study: Study, search: Search, seconds: float, progress: Progress) ->
     importance = study.importance()
     if importance and (note := draw_importance(importance, search.metric, study.path / "importance.png")):
         progress.note(note)
-    config = write_best(study.path, search.recipe_of(best.settings), search.about(), best, len(trials))
+    shown = replace(best, settings=search.effective(best.settings))
+    config = write_best(study.path, search.recipe_of(best.settings), search.about(), shown, len(trials))
     return Tuned(search, trials, best, importance, config, seconds)

@@ -7,13 +7,15 @@ from typing import Literal
 
 from torch import Tensor
 
-from dgcf.config import Between, require_one_of, require_range, tunable
+from dgcf.config import Between, OneOf, require_one_of, require_range, tunable
 from dgcf.errors import ConfigError
 from dgcf.train.losses import LOSSES, OBJECTIVES, LossName, Objective
 from dgcf.train.sampler import SAMPLERS, Sampling
 
 WHOLE = 2**31
 MAX_OWN_NEGATIVES = 1024
+# DirectAU compares all pairs of a batch, which takes long with the large batches of large data: only on request.
+LOSS_SPACE = OneOf(("bpr", "bpr-hardest", "softmax", "softmax-product"))
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class TrainConfig:
     """Share of the propagation's entries left out of each training step, the rest scaled up by 1/(1−p)."""
     dropout_draws: Literal["layer", "step"] = "layer"
     """Each ``layer`` draws its own (the paper), or all layers of a ``step`` share one draw (the authors' code)."""
-    loss: LossName = "bpr"
+    loss: LossName = tunable("bpr", LOSS_SPACE)  # noqa: RUF009 (a field, as of the others)
     """``bpr``; ``bpr-hardest``: against the highest-scored of a pair's negatives; ``softmax``: sampled, on cosines;
     ``softmax-product``: on inner products; ``directau``: alignment and uniformity."""
     sampler: Sampling = "interaction"

@@ -6,7 +6,7 @@ from shlex import quote
 
 from rich.table import Table
 
-from dgcf.cli.terminal import out
+from dgcf.cli.terminal import notify, out
 from dgcf.experiments.study.trials import format_settings
 from dgcf.experiments.tune import Tuned
 
@@ -23,11 +23,13 @@ def draw(tuned: Tuned) -> None:
     table.add_column("settings")
     for row in complete[:TOP]:
         numbers = [str(row.trial), f"{row.value:.4f}", str(row.epoch), f"{row.seconds:.1f}"]
-        table.add_row(*numbers, format_settings(row.settings))
+        table.add_row(*numbers, format_settings(tuned.search.effective(row.settings)))
     out.print(table)
     out.print(f"{answer['pruned']} pruned, {answer['failed']} failed")
     out.print(f"best: {format_settings(answer['best']['settings'])}", soft_wrap=True)
     if tuned.importance:
         shares = ", ".join(f"{name} {share:.2f}" for name, share in tuned.importance.items())
         out.print(f"importance: {shares}", soft_wrap=True)
+    if tuned.importance_note:
+        notify(f"note: {tuned.importance_note}")
     out.print(f"train: dgcf train {quote(tuned.search.source)} --config {quote(answer['config'])}", soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from dgcf.files import atomic_file
 from dgcf.stored import InvalidFileError, check_type, decode_json, read_member, seal, verify_seal
@@ -59,13 +59,21 @@ def read_about(path: Path) -> tuple[dict[str, Any], str | None]:
     return about, None
 
 
-def preset_of(folder: Path) -> str | None:
-    """Return the preset of the study in a folder; None without a readable one, which is refused when it is opened."""
+class Recorded(NamedTuple):
+    """What a study in a folder was begun with."""
+
+    model: str | None = None
+    preset: str | None = None
+    spaces: Mapping[str, str] | None = None
+
+
+def recorded_study(folder: Path) -> Recorded:
+    """Return what the study in a folder was begun with; nothing if it cannot be read, which is refused on opening."""
     try:
-        preset = str(read_about(folder / ABOUT)[0]["preset"])
+        about = read_about(folder / ABOUT)[0]
     except (OSError, InvalidFileError):
-        return None
-    return preset if preset in PRESETS else None
+        return Recorded()
+    return Recorded(about["model"], about["preset"] if about["preset"] in PRESETS else None, about["space"])
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
