@@ -150,7 +150,11 @@ def test_given_format_decides(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "sentence"),
     [
-        ("%d/%m/%Y", r"line 2 of rows\.csv has a timestamp .*'2010-12-01'"),
+        (
+            "%d/%m/%Y",
+            r"line 2 of rows\.csv has a timestamp that --timestamp-format '%d/%m/%Y' does not fit, '2010-12-01'",
+        ),
+        ("%Y-%m", "does not fit, '2010-12-01'"),
         ("%Q", "is not a format of strptime"),
         ("dd/mm/yyyy", "expected a format of strptime"),
         ("", "expected a format of strptime"),
@@ -158,8 +162,18 @@ def test_given_format_decides(tmp_path: Path) -> None:
 )
 def test_format_that_fits_no_line_is_refused(tmp_path: Path, form: str, sentence: str) -> None:
     path = write(tmp_path / "rows.csv", ["2010-12-01", "2010-12-02"])
-    with pytest.raises((DataError, ConfigError), match=sentence):
-        load(path, TEMPORAL, ReadOptions(timestamp_format=form))
+    for preparation in (TEMPORAL, None):  # a random split does not use the times
+        with pytest.raises((DataError, ConfigError), match=sentence):
+            load(path, preparation, ReadOptions(timestamp_format=form))
+
+
+def test_one_line_that_the_format_does_not_fit_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", ["24/12/2010", "25/12/2010", "2010-12-26"])
+    with pytest.raises(DataError, match=r"line 4 of rows\.csv has a timestamp .* does not fit, '2010-12-26'; correct"):
+        load(path, read=ReadOptions(timestamp_format="%d/%m/%Y"))
+    path = write(tmp_path / "rows.csv", ["24/12/2010", "25/12/2010", "26/12/2010"])
+    dataset = load(path, read=ReadOptions(timestamp_format="%d/%m/%Y"))
+    assert "time" not in dataset.values  # checked, and not kept
 
 
 def test_format_without_a_column_of_times_is_refused(tmp_path: Path) -> None:

@@ -147,7 +147,9 @@ def collect(
             split_column = split_column and len(opened) == 1 and opened[0].has("split")
             filters = [(str(ratings), ratings.condition())] if ratings else []
             roles = (*(["timestamp"] if timed else []), *(["weight"] if options.weight_col is not None else []))
-            staged = stage(con, opened, options, filters, roles=roles, split_column=split_column)
+            # A format that was given must fit, whether or not the times are used.
+            checked = ("timestamp",) if options.timestamp_format is not None and not timed else ()
+            staged = stage(con, opened, options, filters, roles=(*roles, *checked), split_column=split_column)
             return _number(con, staged, options, roles, split_column=split_column, count=count)
         except (duckdb.Error, RuntimeError) as problem:
             if "interrupted" in str(problem).lower():  # Ctrl-C during a query

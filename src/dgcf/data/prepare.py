@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -315,12 +316,13 @@ def placeholder_notes(rows: Interactions) -> list[str]:
         alone = alone and degrees[most] > MANY_TIMES * mean
         for at in {*named, *([most] if alone else [])}:
             column = str(columns.get(vocabulary.what, vocabulary.what))
-            name = column if column.isidentifier() else f'"{column}"'
+            name = column if column.isidentifier() else '"' + column.replace('"', '""') + '"'
             text = vocabulary.texts[at].replace("'", "''")
+            condition = re.sub(r'(["$`\\])', r"\\\1", f"{name} <> '{text}'")
             notes.append(
                 f"{vocabulary.what} {vocabulary.texts[at]!r} has {degrees[at]:,} of {len(rows):,} pairs "
                 f"({degrees[at] / len(rows):.0%}) and may stand for missing ids; if so, leave it out with --where "
-                f"\"{name} <> '{text}'\"."
+                f'"{condition}".'
             )
     return notes
 

@@ -79,6 +79,13 @@ _CHECKS = (
 )
 
 
+def _unlike(form: str) -> _Check:
+    """Return the check of times against the format that was given for them."""
+    check = next(check for check in _CHECKS if check.role == "timestamp")
+    what = f"a timestamp that --timestamp-format {form!r} does not fit"
+    return replace(check, what=what, advice="correct or remove it, or give the format that all times have")
+
+
 def stage(
     con: DuckDBPyConnection,
     sources: Sequence[Source],
@@ -100,6 +107,8 @@ def stage(
     opened = _read(con, sources, passed, roles, split_column)
     staged = Staged(tuple(opened), passed, 0, (), any(source.packed for source in opened))
     for check, count in _invalid(con, staged, roles):
+        if check.role == "timestamp" and options.timestamp_format is not None:
+            check = _unlike(options.timestamp_format)
         raise DataError(_bad_rows(con, opened, check, count, passed))
     if not steps:
         return replace(staged, rows_read=int(con.execute(f"SELECT {staged.counted} FROM staged").fetchall()[0][0] or 0))
