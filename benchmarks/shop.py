@@ -1,9 +1,10 @@
 """Measure a shop's first session: a raw export, a default training, recommendations to all customers as Parquet.
 
-    python -m benchmarks.shop [--lines 542000] [--users 4372] [--items 4070] [--folder FOLDER]
+    python -m benchmarks.shop [--lines 542000] [--users 5200] [--items 4070] [--folder FOLDER]
 
-The export is that of ``examples/shop_export.py``, at the size of a published one. Each step is the command of a user in
-a process of its own, and training has no setting. ``LIMIT`` must hold on two idle cores.
+The export is that of ``examples/shop_export.py``, with about as many pairs (270,000), customers (4,200) and articles as
+a published one. Each step is the command of a user in a process of its own, and training has no setting. ``LIMIT`` must
+hold on two idle cores.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ def measured(*words: str) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", type=int, default=542_000)
-    parser.add_argument("--users", type=int, default=4_372)
+    parser.add_argument("--users", type=int, default=5_200)
     parser.add_argument("--items", type=int, default=4_070)
     parser.add_argument("--folder", type=Path, help="where to keep the files; a temporary folder by default")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        export = write(folder / "shop.csv", Shape(args.lines, args.users, args.items))
+        export = write(folder / "shop.csv", Shape(args.lines, args.users, args.items, tastes=9))
         run, recommendations = folder / "run", folder / "recommendations.parquet"
         steps = {
             "train": ("train", str(export), *READING, "--out", str(run)),

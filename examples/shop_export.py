@@ -2,7 +2,7 @@
 
 A quarter of the lines has no customer. Cancellations have negative quantities and an invoice number with a C. Dates
 have the day first. Codes of articles are text, some with blanks. Descriptions stand beside the codes and vary. The
-customers have tastes: each buys mostly from three themes, such as RED RETROSPOT. A seed always gives the same file.
+customers have tastes: each buys mostly from a few themes, such as RED RETROSPOT. A seed always gives the same file.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ LINES_OF_INVOICE, FIRST_INVOICE, FIRST_CUSTOMER = 15, 536_365, 12_346
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of an export, and the shares of lines without a customer and of cancelled invoices."""
+    """The size of an export, the shares of lines without a customer and of cancelled invoices, and the number of themes
+    that a customer prefers."""
 
     lines: int = 50_000
     users: int = 900
     items: int = 600
     missing: float = 0.25
     cancelled: float = 0.02
+    tastes: int = 3
 
 
 def rows(shape: Shape = Shape(), seed: int = 0) -> list[Sequence[str]]:
@@ -51,7 +53,7 @@ def rows(shape: Shape = Shape(), seed: int = 0) -> list[Sequence[str]]:
     invoice = np.sort(rng.integers(0, invoices, n))
     # A few customers buy much; an invoice has one customer.
     user = np.minimum(rng.geometric(4 / shape.users, invoices) - 1, shape.users - 1)[invoice]
-    theme = (user * 7 + rng.integers(0, 3, n)) % themes
+    theme = (user * 7 + rng.integers(0, shape.tastes, n)) % themes
     own = theme * len(THINGS) + np.minimum(rng.geometric(0.15, n) - 1, len(THINGS) - 1)
     item = np.where(rng.random(n) < 0.8, own, rng.integers(0, shape.items, n)) % shape.items
     cancelled = (rng.random(invoices) < shape.cancelled)[invoice]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from dgcf.data import load
 from dgcf.errors import ConfigError
+from dgcf.experiments.search import search_for
 from dgcf.models import CATALOG
 from dgcf.train import TrainConfig, resolve
+from dgcf.train.plan import On, Plan
 from dgcf.train.presets import PRESETS
 
 
@@ -36,6 +40,28 @@ def test_paper_preset_matches_the_papers_table(
         epsilon,
         0.1,
     ]
+
+
+@pytest.mark.parametrize("name", ["gowalla", "amazon-movies-tv", "ml-1m", "ml-100k"])
+def test_a_file_with_the_name_of_known_data_has_no_settings_of_that_data(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.csv"
+    path.write_text("user,item\n" + "".join(f"u{user},i{item}\n" for user in range(9) for item in range(7)))
+    dataset = load(path)
+    assert dataset.name == name
+    for preset in ("paper", "official-code"):
+        expected = resolve("dgcf", preset=preset).settings()
+        assert expected != resolve("dgcf", preset=preset, dataset=name).settings()
+        plans = [Plan("dgcf", preset, {"epochs": expected["epochs"]}, on) for on in get_args(On)]
+        assert [plan.last_stage(dataset)[1].settings() for plan in plans] == [expected] * len(plans)
+        assert search_for(dataset, preset=preset, out=tmp_path / "study").recipe.settings() == expected
+
+
+@pytest.mark.data("deoscirec/ml-100k")
+def test_known_data_under_another_name_has_its_settings() -> None:
+    dataset = load("deoscirec/ml-100k").renamed("mine")
+    expected = resolve("dgcf", preset="paper", dataset="deoscirec/ml-100k").settings()
+    plans = [Plan("dgcf", "paper", {"epochs": expected["epochs"]}, on) for on in get_args(On)]
+    assert [plan.last_stage(dataset)[1].settings() for plan in plans] == [expected] * len(plans)
 
 
 def test_official_code_preset_differs_from_paper_preset() -> None:

@@ -39,7 +39,7 @@ def command(
     """
     from dgcf.cli.views import models as view  # here, because torch takes seconds to import
     from dgcf.train import Size
-    from dgcf.train.presets import DEFAULT
+    from dgcf.train.presets import DEFAULT, known_name
     from dgcf.train.recipe import describe_models
 
     if name is None and (data is not None or preset is not None):
@@ -49,5 +49,6 @@ def command(
         answer = describe_models(name, preset or DEFAULT)
     else:
         dataset = read_dataset(data)
-        answer = describe_models(name, preset or DEFAULT, dataset.name, Size.of(dataset)) | {"dataset": dataset.name}
+        known = known_name(dataset.fingerprint, preset or DEFAULT)
+        answer = describe_models(name, preset or DEFAULT, known, Size.of(dataset)) | {"dataset": dataset.name}
     emit(answer, as_json, lambda: view.draw_list(answer) if name is None else view.draw_one(answer))

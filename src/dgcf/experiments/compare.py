@@ -29,6 +29,7 @@ from dgcf.models.catalog import CATALOG, entry
 from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, Size, groups, pick_device, resolve
+from dgcf.train.presets import known_name
 from dgcf.train.recipe import setting_keys
 from dgcf.train.run.description import order_of, weights_of
 from dgcf.train.run.moved import explain_moved
@@ -205,7 +206,8 @@ def plan_models(request: Request, dataset: Dataset) -> list[Plan]:
             **own[name],
         }
         preset = file.get("preset", request.preset)
-        recipe = resolve(name, dataset=dataset.name, preset=preset, settings=settings, size=Size.of(dataset))
+        known = known_name(dataset.fingerprint, preset)
+        recipe = resolve(name, dataset=known, preset=preset, settings=settings, size=Size.of(dataset))
         # These raise if the dataset has no order, or no weights.
         order_of(dataset, used=recipe.train.recency > 0)
         weights_of(dataset, recipe.weight_setting)

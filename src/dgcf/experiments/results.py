@@ -12,6 +12,7 @@ from dgcf.evaluate.evaluation import Evaluation
 from dgcf.evaluate.significance import Comparison, averaged, compare_with, users_and_seeds_test
 from dgcf.experiments.measure import MeanStd
 from dgcf.train import Run, Size, resolve
+from dgcf.train.presets import known_name
 
 LEVEL = 0.05
 """A difference with a smaller p-value, after Holm's correction, is marked."""
@@ -122,7 +123,8 @@ def model_result(
     recipe = runs[0].recipe
     data = runs[0].about["dataset"]
     size = Size(data["n_users"], data["n_items"], data["train"])
-    preset = resolve(recipe.name, dataset=data["name"], preset=recipe.preset, size=size).settings()
+    known = known_name(data["fingerprint"], recipe.preset)
+    preset = resolve(recipe.name, dataset=known, preset=recipe.preset, size=size).settings()
     settings = recipe.settings()
     peaks = [run.peak_mb for run in runs if run.peak_mb is not None]
     seeded = recipe.entry.seeded

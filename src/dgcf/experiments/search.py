@@ -19,7 +19,7 @@ from dgcf.experiments.study.folder import Study
 from dgcf.random import key_of
 from dgcf.train import Recipe, Size, resolve
 from dgcf.train.config import LOSS_SPACE
-from dgcf.train.presets import DEFAULT
+from dgcf.train.presets import DEFAULT, known_name
 from dgcf.train.run.description import order_of
 
 
@@ -119,11 +119,11 @@ def search_for(
 
 def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, object], metric: str | None) -> Recipe:
     """Return a recipe whose best epoch is chosen by ``metric``; a solved model has no epochs."""
-    size = Size.of(dataset)
-    recipe = resolve(model, dataset=dataset.name, preset=preset, settings=settings, size=size)
+    size, known = Size.of(dataset), known_name(dataset.fingerprint, preset)
+    recipe = resolve(model, dataset=known, preset=preset, settings=settings, size=size)
     if metric is None or recipe.entry.solved:
         return recipe
-    return resolve(model, dataset=dataset.name, preset=preset, settings={**settings, "metric": metric}, size=size)
+    return resolve(model, dataset=known, preset=preset, settings={**settings, "metric": metric}, size=size)
 
 
 def _spaces(

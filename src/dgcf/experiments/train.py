@@ -20,6 +20,7 @@ from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, Trained, Validate, groups, pick_device, resolve, train_together
 from dgcf.train.blend import Blender
+from dgcf.train.presets import known_name
 from dgcf.train.run.observer import Several
 from dgcf.train.run.tracking import refuse_unknown_trackers, tracked
 
@@ -96,7 +97,7 @@ def refuse_changes(
     same = model in (None, run.about["model"]) and preset in (None, run.about["preset"])
     recipe = resolve(
         model or run.about["model"],
-        dataset=dataset.name,
+        dataset=known_name(dataset.fingerprint, preset or run.about["preset"]),
         preset=preset or run.about["preset"],
         settings={**(run.about["settings"] if same else {}), **(settings or {})},
     )

@@ -14,7 +14,7 @@ from dgcf.data.dataset import Dataset
 from dgcf.data.everything import everything
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.train.blend import Blending
-from dgcf.train.presets import DEFAULT, Size
+from dgcf.train.presets import DEFAULT, Size, known_name
 from dgcf.train.recipe import Recipe, resolve
 
 On = Literal["train", "everything"]
@@ -40,16 +40,17 @@ class Plan:
         """Return the recipe of the stage that validation watches; None if the plan has only one stage."""
         if self.on == "train" or "epochs" in self.settings or not len(dataset.validation):
             return None
-        recipe = self._recipe(dataset, self.settings)
+        recipe = self._recipe(dataset, known_name(dataset.fingerprint, self.preset), self.settings)
         return None if recipe.entry.solved else recipe
 
     def last_stage(self, dataset: Dataset, chosen: Mapping[str, Any] | None = None) -> tuple[Dataset, Recipe]:
         """Return the dataset and the recipe of the last or only stage; ``chosen`` are the settings of the first."""
+        known = known_name(dataset.fingerprint, self.preset)
         dataset = everything(dataset) if self.on == "everything" else dataset
         settings = {**self.settings, **(chosen or {})}
         if self.epochs_unwatched(dataset) is not None:
             settings.setdefault("epochs", self.epochs_unwatched(dataset))
-        return dataset, self._recipe(dataset, settings)
+        return dataset, self._recipe(dataset, known, settings)
 
     def epochs_unwatched(self, dataset: Dataset) -> int | None:
         """Return the epochs that are taken because neither a setting nor validation decides; None if one does."""
@@ -58,8 +59,8 @@ class Plan:
         solved = resolve(self.model, preset=self.preset, settings=self.settings).entry.solved
         return None if solved else EPOCHS_UNWATCHED[self.preset == DEFAULT]
 
-    def _recipe(self, dataset: Dataset, settings: Mapping[str, Any]) -> Recipe:
-        return resolve(self.model, dataset=dataset.name, preset=self.preset, settings=settings, size=Size.of(dataset))
+    def _recipe(self, dataset: Dataset, known: str, settings: Mapping[str, Any]) -> Recipe:
+        return resolve(self.model, dataset=known, preset=self.preset, settings=settings, size=Size.of(dataset))
 
 
 def chosen_settings(best_epoch: int, blending: Blending | None) -> dict[str, Any]:

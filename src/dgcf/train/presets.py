@@ -23,7 +23,6 @@ DGCF_BY_DATASET: Mapping[str, Settings] = {
     "amazon-movies-tv": {"layers": 4, "learning_rate": 1e-4, "l2": 1e-2, "dim": 128, "epsilon": 0.003},
     "gowalla": {"layers": 3, "learning_rate": 1e-4, "l2": 1e-3, "dim": 128, "epsilon": 0.004},
 }
-ALIASES: Mapping[str, str] = {"amazon": "amazon-movies-tv"}
 
 # Both presets: drop-edge at 0.1, validation on Recall@20.
 PAPER_DGCF: Settings = {"edge_dropout": 0.1, "loss": "bpr", "readout": "mean"}
@@ -81,6 +80,20 @@ PRESETS: Mapping[str, str] = {
     "official-code": "the authors' code, literally: no I, users drawn uniformly, an evaluation each epoch",
     "plain": "every setting at its own default, whatever the dataset",
 }
+FOR_KNOWN_DATA = ("paper", "official-code")
+"""Presets with settings for single datasets."""
+
+
+def known_name(fingerprint: str, preset: str) -> str:
+    """Return the known name of the data with a fingerprint, whatever its file is called; "" for any other data.
+
+    Only presets with settings for single datasets look the name up; the others get "".
+    """
+    if preset not in FOR_KNOWN_DATA:
+        return ""
+    from dgcf.data.known import catalogue
+
+    return next((known.name for known in catalogue().values() if fingerprint in known.fingerprints), "")
 
 
 def preset_settings(preset: str, model: Entry, dataset: str, size: Size = UNKNOWN_SIZE) -> dict[str, object]:
@@ -130,6 +143,5 @@ def _steps_for(size: Size) -> dict[str, object]:
 
 
 def family_of(dataset: str) -> str:
-    """Return the family of a dataset, the last part of its name: ``ml-100k`` of ``deoscirec/ml-100k``."""
-    last = dataset.rstrip("/").rpartition("/")[2]
-    return ALIASES.get(last, last)
+    """Return the family of a known dataset, the last part of its name: ``ml-100k`` of ``deoscirec/ml-100k``."""
+    return dataset.rpartition("/")[2]

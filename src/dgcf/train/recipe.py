@@ -64,7 +64,8 @@ def resolve(
 ) -> Recipe:
     """Return the recipe of defaults, then the preset for this model and dataset, then ``settings``.
 
-    ``size``: that of the data, from which the default preset computes the batch size and the most epochs.
+    ``dataset``: the known name of the data, for which presets may have settings of its own. ``size``: that of the data,
+    from which the default preset computes the batch size and the most epochs.
 
     Raises ``ConfigError`` for unknown names and values.
     """
