@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
+import rich.table
 import typer
 from rich.text import Text
 from typer import Option
@@ -28,6 +29,13 @@ AsJson = Annotated[bool, Option("--json", help="Print the result as one JSON obj
 
 out = console.PlainConsole()
 err = console.PlainConsole(stderr=True)
+
+
+class Table(rich.table.Table):
+    """A table whose cells are folded where the terminal is narrow, and never cut: ids stay complete."""
+
+    def add_column(self, header: Any = "", *words: Any, **options: Any) -> None:
+        super().add_column(header, *words, **{"overflow": "fold", **options})
 
 
 def bold(text: str) -> Text:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rich.table import Table
 from rich.text import Text
 
-from dgcf.cli.terminal import bold, out
+from dgcf.cli.terminal import Table, bold, out
 from dgcf.experiments.report import interval, megabytes, notes, signed
 from dgcf.experiments.results import CompareResult, ModelResult
 

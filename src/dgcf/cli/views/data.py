@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
-from dgcf.cli.terminal import notify, out, warn
+from dgcf.cli.terminal import Table, notify, out, warn
 from dgcf.data import Dataset, catalog
 from dgcf.data.statistics import Statistics
 
@@ -40,16 +39,21 @@ def draw_prepared(dataset: Dataset, statistics: Statistics, folder: Path) -> Non
 
 
 def draw_reading(dataset: Dataset) -> None:
-    """Print how each file was read, so that a wrong guess can be corrected, and what the filters removed."""
-    for file in dataset.record.get("read", []):
+    """Print how each file of a dataset was read, so that a wrong guess can be corrected."""
+    draw_record(dataset.record)
+
+
+def draw_record(record: Mapping[str, Any]) -> None:
+    """Print how the record of a dataset says that files were read, and what the filters removed."""
+    for file in record.get("read", []):
         columns = ", ".join(f"{role} = {name!r}" for role, name in file.get("columns", {}).items())
         header = {True: ", with a header", False: ", without a header"}.get(file.get("header"), "")
         cut = f", cut at {file['delimiter']!r}" if "delimiter" in file else ""
         times = f"; times {file['times']}" if "times" in file else ""
         notify(f"read as {file['format']}{cut}{header}{': ' if columns else ''}{columns}{times}")
-    if titles := dataset.record.get("titles"):
+    if titles := record.get("titles"):
         _draw_titles(titles)
-    for step in dataset.record.get("filters", []):
+    for step in record.get("filters", []):
         if step["pairs"]:
             removed = f"{step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
             notify(f"{step['filter']}: removed {removed}")

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
-from dgcf.cli.terminal import out
+from dgcf.cli.terminal import Table, out
 from dgcf.evaluate.evaluation import Evaluation
 
 
 def draw(evaluation: Evaluation, result: Mapping[str, Any]) -> None:
     """Print the metrics of a run, and of its groups and gates if they were measured."""
-    table = Table("metric", "mean", "standard error", "95 % interval", title=f"{result['model']} in {result['run']}")
+    table = Table("metric", "mean", "std error", "95 % interval", title=f"{result['model']} in {result['run']}")
     for name, mean in evaluation.means.items():
         if name in evaluation.values:
             low, high = evaluation.intervals[name]

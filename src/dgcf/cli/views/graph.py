@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from dgcf.cli.terminal import notify, out
+from dgcf.cli.terminal import Table, notify, out
 from dgcf.graph.theory.oscillation import PAPER_CLAIMS, OscillationReport
 from dgcf.graph.theory.report import GraphReport
 

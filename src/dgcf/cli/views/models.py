@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
-from dgcf.cli.terminal import out
+from dgcf.cli.terminal import Table, out
 
 
 def draw_list(answer: Mapping[str, Any]) -> None:

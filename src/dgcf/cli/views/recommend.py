@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from dgcf.cli.terminal import notify, out
+from dgcf.cli.terminal import Table, notify, out
 
 if TYPE_CHECKING:
     from dgcf.recommend import Explanation
@@ -52,21 +50,20 @@ def draw_batch(result: Mapping[str, Any], n_items: int, target: Path) -> None:
 
 
 def _draw_ranked(rows: Sequence[Mapping[str, Any]], title: str, notes: Sequence[str]) -> None:
-    """Print rows with rank, item, score, and title and reason if they have them."""
+    """Print rows with rank, item, score, and title if there are titles; then the reasons, which are sentences."""
     titled = any(row["title"] for row in rows)
-    explained = any("why" in row for row in rows)
     table = Table(title=title)
     table.add_column("", justify="right")
     table.add_column("id")
-    for name in (["title"] if titled else []) + (["why"] if explained else []):
-        table.add_column(name, overflow="fold")
+    if titled:
+        table.add_column("title")
     table.add_column("score", justify="right")
     for row in rows:
-        # A reason starts with the title, which has a column of its own.
-        reason = [row["why"].removeprefix(f"{row['title'] or row['item']}: ")] if explained else []
-        cells = [str(row["rank"]), str(row["item"]), *([row["title"]] if titled else []), *reason]
-        table.add_row(*cells, f"{row['score']:.4f}")
+        table.add_row(str(row["rank"]), str(row["item"]), *([row["title"]] if titled else []), f"{row['score']:.4f}")
     out.print(table)
+    for row in rows:
+        if "why" in row:
+            out.print(f"{row['rank']}. {row['why']}", soft_wrap=True)
     for note in notes:
         notify(f"note: {note}")
 

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import Any
 
-from rich.table import Table
-
-from dgcf.cli.terminal import out
+from dgcf.cli.terminal import Table, out
 from dgcf.experiments.baselines import Standing
 
 
 def draw(results: Sequence[dict[str, Any]]) -> None:
-    """Print a table with one row for each run, then the run folders; of a training on all pairs its first stage."""
+    """Print a table with one row for each run, then the run folders; of a training on all pairs its first stage.
+
+    ``dgcf evaluate`` prints all metrics.
+    """
     runs = [result["run"] for result in results]
     results = [result.get("validated", result) for result in results]
     first = results[0]
     table = Table(title=f"{first['model']} on {first['dataset']}, test, mask {first['mask']}")
-    names = [name for name in first["test"] if name.startswith(("recall", "ndcg", "precision", "hit"))]
+    names = [name for name in first["test"] if name.startswith(("recall", "ndcg"))]
     for column in ("seed", "epochs", "best", "seconds", *names):
         table.add_column(column, justify="right")
     for result in results:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from shlex import quote
 
-from rich.table import Table
-
-from dgcf.cli.terminal import notify, out
+from dgcf.cli.terminal import Table, notify, out
 from dgcf.experiments.study.trials import format_settings
 from dgcf.experiments.tune import Tuned
 
