@@ -15,7 +15,6 @@ from dgcf.cli.views import data as view
 from dgcf.data import catalog, load
 from dgcf.data.convert import CONVERSIONS, convert
 from dgcf.data.interactions import RatingFilter
-from dgcf.data.known import catalogue
 from dgcf.data.prepare import Preparation, prepare
 from dgcf.data.readers import ReadOptions
 from dgcf.data.titles import titles_of
@@ -154,7 +153,8 @@ def prepare_dataset(
         else:
             dataset = load(data, preparation, read, notify=notify)
         # A dataset of the catalogue keeps the name by which it is known.
-        dataset = dataset if dataset.name in catalogue() else dataset.renamed(folder.resolve().name)
+        if catalog.recognise(dataset)[0] != dataset.name:
+            dataset = dataset.renamed(folder.resolve().name)
         dataset.save(folder, overwrite=overwrite)
     statistics = catalog.describe(dataset)
     answer = statistics.to_dict() | {"out": str(folder), "record": dict(dataset.record)}

@@ -170,7 +170,8 @@ def _quantiles(degrees: NDArray[np.int64]) -> dict[str, float]:
 def _warnings(s: Statistics) -> list[str]:
     warnings = []
     if s.duplicates["input"]:
-        warnings.append(f"{s.duplicates['input']:,} rows of the input repeat a pair; each pair is kept once.")
+        once = "once in each part" if s.held_out else "once"
+        warnings.append(f"{s.duplicates['input']:,} rows of the input repeat a pair; each pair is kept {once}.")
     for split, count in s.duplicates.items():
         if count and split != "input":
             size = getattr(s, split)
@@ -179,10 +180,11 @@ def _warnings(s: Statistics) -> list[str]:
             )
     masked = s.held_out.get("repeats") == "mask"
     effect = "evaluations leave them out" if masked else "masking seen items makes them unreachable"
+    twice = "evaluations on test leave them out" if masked else "tuning sees part of the answer"
     for key, what in (
         ("train_validation", f"validation pairs are also in train: {effect}"),
         ("train_test", f"test pairs are also in train: {effect}"),
-        ("validation_test", "pairs are both in validation and in test: tuning sees part of the answer"),
+        ("validation_test", f"pairs are both in validation and in test: {twice}"),
     ):
         if s.leaks[key]:
             warnings.append(f"{s.leaks[key]:,} {what}.")

@@ -111,18 +111,22 @@ def _history(s: Statistics, *, with_filters: bool) -> Iterator[tuple[str, str]]:
     if s.split:
         yield "split", _split_in_words(s.split)
     if s.held_out:
-        counts = f"{s.held_out['validation']:,} of validation, {s.held_out['test']:,} of test"
+        counts = f"{s.held_out['validation']:,} of validation and {s.held_out['test']:,} of test in train"
+        if others := s.held_out["test_validation"]:
+            counts += f", {others:,} more of test in validation"
         done = {"drop": "left out", "keep": "kept", "mask": "kept, not evaluated"}.get(s.held_out["repeats"], "")
-        yield "held-out pairs already in train", f"{counts}: {done}"
+        yield "held-out pairs of an earlier part", f"{counts}: {done}"
 
 
 def _split_in_words(split: Mapping[str, Any]) -> str:
-    """Return a split such as ``temporal, cut 2011-11-01``."""
+    """Return a split such as ``temporal, cut 2011-11-01; validation: 0.1 of train, temporal, seed 0``."""
     words = [str(split["method"])] if "method" in split else []
     for name, value in split.items():
-        if isinstance(value, dict):
-            words.append(f"{name}: {' '.join(f'{key} {entry}' for key, entry in value.items())}")
-        elif name != "method":
+        if name not in ("method", "carved"):
             shown = "/".join(map(str, value)) if isinstance(value, list) else str(value)
             words.append(f"{name.replace('_', ' ')} {shown}")
-    return ", ".join(words)
+    carved = split.get("carved")
+    if not isinstance(carved, Mapping):
+        return ", ".join(words)
+    share, method, seed = (carved.get(name) for name in ("share", "method", "seed"))
+    return f"{', '.join(words)}; validation: {share} of train, {method}, seed {seed}"
