@@ -57,7 +57,7 @@ def atomic_folder(target: Path, *, overwrite: bool = False, also: Collection[str
             try:
                 yield beside
                 beside.chmod(0o777 & ~_umask())
-                for path in beside.iterdir():
+                for path in beside.rglob("*"):
                     _sync(path)
                 _sync(beside)
                 _move_folder(beside, target, overwrite, {*also, *(path.name for path in beside.iterdir())})

@@ -157,7 +157,12 @@ class Dataset:
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the dataset to a folder, atomically."""
-        target = Path(folder)
+        with atomic_folder(Path(folder), overwrite=overwrite, also=OPTIONAL) as beside:
+            self.write_files(beside)
+        return Path(folder)
+
+    def write_files(self, folder: Path) -> None:
+        """Write the files of the dataset into an empty folder."""
         head = {
             "format": FORMAT,
             "name": self.name,
@@ -169,14 +174,12 @@ class Dataset:
             "repeats": dict(self.repeats),
             "record": dict(self.record),
         }
-        with atomic_folder(target, overwrite=overwrite, also=OPTIONAL) as beside:
-            files = {}
-            for name, data in self._files():
-                (beside / name).write_bytes(data)
-                files[name] = file_entry(data)
-            text = json.dumps(seal({**head, "files": files}), indent=1, ensure_ascii=False)
-            (beside / ABOUT).write_text(text + "\n", encoding="utf-8")
-        return target
+        files = {}
+        for name, data in self._files():
+            (folder / name).write_bytes(data)
+            files[name] = file_entry(data)
+        text = json.dumps(seal({**head, "files": files}), indent=1, ensure_ascii=False)
+        (folder / ABOUT).write_text(text + "\n", encoding="utf-8")
 
     def _files(self) -> Iterator[tuple[str, bytes]]:
         """Yield every file but the description, by name."""

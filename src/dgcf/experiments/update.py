@@ -6,53 +6,37 @@ in. Training then continues in it as in any run, so that it can be interrupted a
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dgcf.data import Dataset
 from dgcf.data.columns import ReadOptions
-from dgcf.data.update import HELD_OUT, Counts
+from dgcf.data.update import Counts
 from dgcf.data.update import update as update_dataset
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.jobs import numbered
 from dgcf.experiments.train import Options, train_runs
 from dgcf.files import atomic_folder
-from dgcf.models.base import GraphModel
 from dgcf.recommend import artifact
-from dgcf.recommend.update import Parent, note_if_unknown, read_new_rows, require_order
-from dgcf.train import Recipe, Run, build, pick_device, resolve, train
-from dgcf.train.blend import Blender
+from dgcf.recommend.update import (
+    PATIENCE,
+    FoldedIn,
+    How,
+    Parent,
+    fold_in,
+    note_if_unknown,
+    read_new_rows,
+    require_order,
+)
+from dgcf.train import Recipe, Run, pick_device, resolve, train
 from dgcf.train.run.folder import ABOUT, DATASET, FIRST_STAGE
-from dgcf.train.warm_start import Start, warm_start
 
-EPOCHS, PATIENCE = 5, 1
-"""The most epochs of an update, and how many of them may bring no better value."""
-
-
-@dataclass(frozen=True)
-class How:
-    """The options of an update.
-
-    ``epochs``: at most so many, each validated; None is ``EPOCHS``, or 0 without a validation part. ``window``: drop
-    pairs that are so many seconds older than the newest. ``held_out``: the share of new pairs for validation.
-    ``settings`` replace those of the model; ``scratch``: also train anew, to compare.
-    """
-
-    epochs: int | None = None
-    window: float | None = None
-    held_out: float = HELD_OUT
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    scratch: bool = False
-
-    def __post_init__(self) -> None:
-        if self.epochs is not None and self.epochs < 0:
-            raise ConfigError(f"--epochs is {self.epochs}, expected 0 (only fold in) or more.")
-        if loop := {"epochs", "patience", "evaluate_every", "min_epochs"} & self.settings.keys():
-            raise ConfigError(f"an update validates every epoch, so {min(loop)} cannot be set; use --epochs.")
+_OF_UPDATE = re.compile(r"-update(-[0-9]+)?$")
 
 
 def open_parent(source: Path, data: Any = None, options: Options | None = None) -> Parent:
@@ -82,18 +66,22 @@ def update(
     started = time.perf_counter()
     parent = open_parent(source, data, options)
     require_order(parent)
-    path = target or next(path for path in numbered(Path("runs") / f"{source.stem}-update") if not path.exists())
+    path = target or _free_folder(source)
     Run.refuse_taken(path)
     new = read_new_rows(rows, parent, read)
     if note := note_if_unknown(new, parent):
         options.notify(f"warning: {note}")
     dataset, counts = update_dataset(parent.dataset, new, window=how.window, held_out=how.held_out, seed=parent.seed)
+    about = {"rows": dict(new.record), **counts.to_dict()}
     if not counts.new_pairs and not counts.expired_pairs:
-        return {"updated": False, "run": str(source), **counts.to_dict()}
-    recipe = parent.recipe_of_update(_epochs(how, counts, parent, options), PATIENCE, how.settings)
+        return {"updated": False, "run": str(source), **about}
+    epochs, note = how.most_epochs(counts, parent)
+    if note is not None:
+        options.notify(note)
+    recipe = parent.recipe_of_update(epochs, PATIENCE, how.settings)
     begun = begin(parent, dataset, recipe, path, counts, options)
-    summary = train_runs([begun.run], dataset, recipe, options, blender=begun.blender)[0]
-    answer = {**summary, "updated": True, **counts.to_dict(), "update": begun.about(summary)}
+    summary = train_runs([begun.run], dataset, recipe, options, blender=begun.folded.blender)[0]
+    answer = {**summary, "updated": True, **about, "metric": recipe.train.metric, "update": begun.about(summary)}
     answer["update"]["seconds"] = time.perf_counter() - started
     if how.scratch:
         answer["scratch"] = train_anew(parent, dataset, recipe, options.device)
@@ -102,23 +90,16 @@ def update(
 
 @dataclass(frozen=True)
 class Begun:
-    """A new run folder with the start of its training; ``before`` are the validation metrics of the start."""
+    """A new run folder with the start of its training."""
 
     run: Run
-    start: Start | None
-    blender: Blender | None
-    before: Mapping[str, float]
+    folded: FoldedIn
 
     def about(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the update did: the start, the epochs of training, and the metrics before and after."""
-        start = self.start
         return {
             "parent": self.run.about["update"]["parent"],
-            "new_rows": None if start is None else start.new_rows,
-            "candidates": {} if start is None else {name: dict(value) for name, value in start.candidates.items()},
-            "epochs": 0 if start is None else summary["epochs"] - 1,
-            "best_epoch": 0 if start is None else summary["best_epoch"] - 1,
-            "before": dict(self.before),
+            **self.folded.about(summary["epochs"], summary["best_epoch"]),
             "after": summary["validation"],
         }
 
@@ -126,20 +107,13 @@ class Begun:
 def begin(parent: Parent, dataset: Dataset, recipe: Recipe, path: Path, counts: Counts, options: Options) -> Begun:
     """Create the run folder of an update, with the folded-in model as the state to continue from."""
     began, device = time.perf_counter(), pick_device(options.device)
-    validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
-    start, blender, before = None, None, dict[str, float]()
-    if parent.weights is not None:
-        model, propagation = build(dataset, recipe, seed=parent.seed, device=device)
-        assert isinstance(model, GraphModel)
-        start = warm_start(model, propagation, parent.weights, dataset.train, recipe.train, validate)
-        before = dict(start.validation)
-        if recipe.blend.parts:
-            blender = Blender(recipe.blend, dataset.train, recipe.train.metric, validate, device)
-            before = dict(blender.fit(start.embeddings).validation)
-    about = {"parent": dict(parent.about), "original": dict(parent.original), **counts.to_dict(), "before": before}
+    folded = fold_in(parent, dataset, recipe, device)
+    about = {"parent": dict(parent.about), "original": dict(parent.original), **counts.to_dict()}
+    about["before"] = dict(folded.before)
     source = str(path.resolve() / DATASET)
     with atomic_folder(path) as beside:
-        dataset.save(beside / DATASET)
+        (beside / DATASET).mkdir()
+        dataset.write_files(beside / DATASET)
         run = Run.create(
             beside,
             dataset,
@@ -150,10 +124,10 @@ def begin(parent: Parent, dataset: Dataset, recipe: Recipe, path: Path, counts: 
             more={"update": about},
             inside=True,
         )
-        if start is not None:
-            run.record({"epoch": 1, **start.validation}, time.perf_counter() - began, 0.0)
-            run.save(start.checkpoint(recipe.train))
-    return Begun(Run.open(path), start, blender, before)
+        if folded.start is not None:
+            run.record({"epoch": 1, **folded.start.validation}, time.perf_counter() - began, 0.0)
+            run.save(folded.start.checkpoint(recipe.train))
+    return Begun(Run.open(path), folded)
 
 
 def train_anew(parent: Parent, dataset: Dataset, recipe: Recipe, device: str) -> dict[str, Any]:
@@ -168,14 +142,7 @@ def train_anew(parent: Parent, dataset: Dataset, recipe: Recipe, device: str) ->
     return {"validation": validation, "epochs": trained.epochs, "seconds": time.perf_counter() - started}
 
 
-def _epochs(how: How, counts: Counts, parent: Parent, options: Options) -> int:
-    """Return the most epochs of an update."""
-    if how.epochs is not None or parent.weights is None:
-        return how.epochs or 0
-    if counts.held_out:
-        return EPOCHS
-    options.notify(
-        "note: no new pair is held out, so nothing decides how long to train: new users and items are only folded in; "
-        "give --epochs to train."
-    )
-    return 0
+def _free_folder(source: Path) -> Path:
+    """Return a free folder in runs/ that is named after the parent: ``shop-update``, then ``shop-update-2``."""
+    name = _OF_UPDATE.sub("", source.resolve().name.removesuffix(".dgcf"))
+    return next(path for path in numbered(Path("runs") / f"{name}-update") if not path.exists())

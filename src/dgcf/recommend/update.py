@@ -17,14 +17,19 @@ from dgcf.data.interactions import RatingFilter, collect
 from dgcf.data.pairs import Pairs
 from dgcf.data.prepare import Preparation, prepare_rows
 from dgcf.data.splits import Split
-from dgcf.errors import ArtifactError, DataError
+from dgcf.data.update import HELD_OUT, Counts
+from dgcf.data.update import update as update_dataset
+from dgcf.errors import ArtifactError, ConfigError, DataError
+from dgcf.evaluate.validation import validator
+from dgcf.models.base import GraphModel
 from dgcf.ranking.user_rules import LinearLayers, embeddings_rule
-from dgcf.recommend.capture import dataset_of
+from dgcf.recommend.capture import dataset_of, from_trained
 from dgcf.recommend.container import hash_of
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.text import Notify
-from dgcf.train import Recipe, Run, resolve
-from dgcf.train.warm_start import GATES, LAYER0, Weights
+from dgcf.train import Observer, Recipe, Run, SeedJob, build, pick_device, resolve, train_together
+from dgcf.train.blend import Blender
+from dgcf.train.warm_start import GATES, LAYER0, Start, Weights, warm_start
 
 _AT_LEAST = re.compile(r"rating >= (\S+)")
 _ONE_OF = re.compile(r"rating in \{(.+)\}")
@@ -54,7 +59,7 @@ class Parent:
                 f"{run.path} was stopped before its training ended; continue it with `dgcf train --resume {run.path}` "
                 "first."
             )
-        dataset = dataset_of(run, data, notify)
+        dataset = replace(dataset_of(run, data, notify), read_options=run.about["dataset"].get("read", {}))
         run.refuse_changes(dataset)
         tensors, blend = run.best().part("model"), {}
         if run.recipe.blend.parts:
@@ -71,16 +76,20 @@ class Parent:
         return cls(dataset, run.recipe, run.seed, weights, original, blend, about)
 
     @classmethod
-    def of_snapshot(cls, snapshot: Snapshot, path: Path | None = None) -> Parent:
-        """Return the model of an artefact, which must have its layers unless it is solved at once."""
+    def of_snapshot(cls, snapshot: Snapshot, path: Path | None = None, dataset: Dataset | None = None) -> Parent:
+        """Return the model of an artefact, which must have its layers unless it is solved at once.
+
+        ``dataset``: the one that it was trained on, with the times that the artefact does not hold.
+        """
         about = snapshot.about
         settings = dict(about.get("settings", {}))
         recipe = resolve(snapshot.model, preset=about.get("preset", "plain"), settings=settings)
         name = "the recommender" if path is None else str(path)
-        held_out = Pairs.from_keys(snapshot.seen.without(snapshot.train).keys(), snapshot.n_users, snapshot.n_items)
-        empty = Pairs.empty(snapshot.n_users, snapshot.n_items)
         source = about.get("dataset", {"name": "data", "fingerprint": ""})
-        dataset = Dataset(source["name"], snapshot.users, snapshot.items, snapshot.train, held_out, empty)
+        if dataset is None:
+            held_out = Pairs.from_keys(snapshot.seen.without(snapshot.train).keys(), snapshot.n_users, snapshot.n_items)
+            empty = Pairs.empty(snapshot.n_users, snapshot.n_items)
+            dataset = Dataset(source["name"], snapshot.users, snapshot.items, snapshot.train, held_out, empty)
         weights = None if recipe.entry.solved else _weights_of(snapshot, name)
         identity = {"path": None if path is None else str(path.resolve()), "fingerprint": source["fingerprint"]}
         identity["weights"] = None if path is None else hash_of(path)
@@ -97,6 +106,102 @@ class Parent:
         return resolve(
             self.recipe.name, preset=self.recipe.preset, settings={**own, **(self.blend or {}), **(settings or {})}
         )
+
+
+EPOCHS, PATIENCE = 5, 1
+"""The most epochs of an update, and how many of them may bring no better value."""
+
+
+@dataclass(frozen=True)
+class How:
+    """The options of an update.
+
+    ``epochs``: at most so many, each validated; None is ``EPOCHS``, or 0 without a validation part. ``window``: drop
+    pairs that are so many seconds older than the newest. ``held_out``: the share of new pairs for validation.
+    ``settings`` replace those of the model; ``scratch``: also train anew, to compare.
+    """
+
+    epochs: int | None = None
+    window: float | None = None
+    held_out: float = HELD_OUT
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    scratch: bool = False
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.epochs < 0:
+            raise ConfigError(f"--epochs is {self.epochs}, expected 0 (only fold in) or more.")
+        if loop := {"epochs", "patience", "evaluate_every", "min_epochs"} & self.settings.keys():
+            raise ConfigError(f"an update validates every epoch, so {min(loop)} cannot be set; use --epochs.")
+
+    def most_epochs(self, counts: Counts, parent: Parent) -> tuple[int, str | None]:
+        """Return the most epochs of an update, and a remark if nothing decides how many."""
+        if self.epochs is not None or parent.weights is None:
+            return self.epochs or 0, None
+        if counts.held_out:
+            return EPOCHS, None
+        return 0, (
+            "note: no new pair is held out, so nothing decides how long to train: new users and items are only folded "
+            "in; give --epochs to train."
+        )
+
+
+@dataclass(frozen=True)
+class FoldedIn:
+    """The model before its training continues, and what composes its ranking; ``before`` are its validation metrics.
+
+    ``start`` is None for a solved model.
+    """
+
+    start: Start | None
+    blender: Blender | None
+    before: Mapping[str, float]
+
+    def about(self, epochs: int, best_epoch: int) -> dict[str, Any]:
+        """Return how new rows were filled, the epochs of training without the start, and the metrics before."""
+        start = self.start
+        return {
+            "new_rows": None if start is None else start.new_rows,
+            "candidates": {} if start is None else {name: dict(value) for name, value in start.candidates.items()},
+            "epochs": 0 if start is None else epochs - 1,
+            "best_epoch": 0 if start is None else best_epoch - 1,
+            "before": dict(self.before),
+        }
+
+
+def fold_in(parent: Parent, dataset: Dataset, recipe: Recipe, device: torch.device) -> FoldedIn:
+    """Return the model of ``parent`` on the updated dataset: known users and items as they were, new ones folded in."""
+    if parent.weights is None:
+        return FoldedIn(None, None, {})
+    validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
+    model, propagation = build(dataset, recipe, seed=parent.seed, device=device)
+    assert isinstance(model, GraphModel)
+    start = warm_start(model, propagation, parent.weights, dataset.train, recipe.train, validate)
+    if not recipe.blend.parts:
+        return FoldedIn(start, None, dict(start.validation))
+    blender = Blender(recipe.blend, dataset.train, recipe.train.metric, validate, device)
+    return FoldedIn(start, blender, dict(blender.fit(start.embeddings).validation))
+
+
+def updated(
+    parent: Parent, rows: Dataset, how: How, *, device: str, observer: Observer | None = None
+) -> tuple[Snapshot, Dataset, dict[str, Any]] | None:
+    """Return the updated model with its dataset, in memory, and what the update did; None if nothing changes."""
+    require_order(parent)
+    dataset, counts = update_dataset(parent.dataset, rows, window=how.window, held_out=how.held_out, seed=parent.seed)
+    if not counts.new_pairs and not counts.expired_pairs:
+        return None
+    epochs, _ = how.most_epochs(counts, parent)
+    recipe, place = parent.recipe_of_update(epochs, PATIENCE, how.settings), pick_device(device)
+    folded = fold_in(parent, dataset, recipe, place)
+    start = None if folded.start is None else folded.start.checkpoint(recipe.train)
+    validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
+    job = SeedJob(parent.seed, observer, start=start)
+    (trained,) = train_together(dataset, recipe, [job], device=device, validate=validate, blender=folded.blender)
+    if trained.interrupted:
+        raise KeyboardInterrupt
+    after = dict(trained.validation or validate(trained.ranking)) if validate else {}
+    about = {**counts.to_dict(), **folded.about(trained.epochs, trained.best_epoch), "after": after}
+    return from_trained(trained, dataset, parent.seed, after), dataset, about
 
 
 def _weights_of(snapshot: Snapshot, name: str) -> Weights:
@@ -138,6 +243,8 @@ def read_options(parent: Parent, read: ReadOptions | None = None) -> ReadOptions
     recorded = [*parent.dataset.record.get("read", []), {}][0]
     if recorded.get("header") is not False and recorded.get("format") in ("csv", "parquet", "table", "inter"):
         columns = {f"{role}_col": name for role, name in recorded.get("columns", {}).items() if role != "split"}
+        if recorded["format"] == "inter":  # recorded with their types, as in user_id:token
+            columns = {role: str(name).partition(":")[0] for role, name in columns.items()}
         names = ReadOptions().__dict__.keys() & columns.keys()
         options = replace(options, **{name: columns[name] for name in names})
     return replace(options, **{} if read is None else read.given)

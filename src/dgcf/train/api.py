@@ -21,7 +21,7 @@ from dgcf.train.interrupt import stop_requested
 from dgcf.train.loop import TrainingLoop
 from dgcf.train.peak_memory import mark_peak
 from dgcf.train.recipe import Recipe
-from dgcf.train.run.checkpoint import fill_model
+from dgcf.train.run.checkpoint import Checkpoint, fill_model
 from dgcf.train.run.folder import Run
 from dgcf.train.run.observer import Observer, run_observer
 from dgcf.train.run.plots import plot_run
@@ -53,11 +53,15 @@ class Trained:
 
 @dataclass(frozen=True)
 class SeedJob:
-    """One of several trainings that differ in their seeds alone: its observer and its run folder."""
+    """One of several trainings that differ in their seeds alone: its observer and its run folder.
+
+    ``start``: the state to continue from without a run folder.
+    """
 
     seed: int
     observer: Observer | None = None
     run: Run | None = None
+    start: Checkpoint | None = None
 
 
 def build(
@@ -172,8 +176,10 @@ def train_together(
             )
             for own, job, observer in zip(models, jobs, observers, strict=True)
         ]
-        for trainer in trainers:
+        for trainer, job in zip(trainers, jobs, strict=True):
             _resume(trainer)
+            if job.run is None and job.start is not None:
+                trainer.restore(job.start, "the start of the training")
         reasons = _fit(trainers)
         trained = [_trained(one, recipe, reason, started) for one, reason in zip(trainers, reasons, strict=True)]
         blender = blender or _blender(dataset, recipe, validate, place, interrupted)

@@ -58,7 +58,7 @@ class Start:
         stopping = {"best": value, "best_epoch": 0 if value is None else 1, "stale": 0}
         parts = {"model": self.tensors}
         if value is not None or config.epochs == 1:
-            parts["best"] = self.tensors
+            parts["best"] = {name: tensor.clone() for name, tensor in self.tensors.items()}
         tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
         return Checkpoint(tensors, {"epoch": 2, "done": 0, "loss": 0.0, "stopping": stopping})
 
