@@ -155,6 +155,7 @@ BAD_FILES = {
     "overflow.txt": (b"1 2 3\n2 9223372036854775808\n", "'9223372036854775808' of overflow.txt is not a whole number"),
     "latin.csv": ("user,item\nJos\xe9,1\n".encode("latin-1"), "line 2 of latin.csv is not utf-8 text"),
     "wide.csv": ("user,item\nb,1\n".encode("utf-16"), "UTF-16 text"),
+    "shop.xlsx": (b"PK\x03\x04\x14\0\x06\0" + bytes(40), "Excel workbook or a zip archive, expected text or Parquet"),
     "binary.csv": (bytes(range(256)) * 4, "binary file"),
     "quote.csv": (b'user,item\n"a,1\nb,2\n', "quote"),
     "mixed.csv": (b"user,item\r\na,b\nc,d\r\n", "line ending"),

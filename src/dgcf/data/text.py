@@ -29,7 +29,7 @@ GROWTH_ALLOWED = 256 << 20
 PACKED = 20
 """Ratio of unpacked to packed size from which on a file consists of repeated rows."""
 _BLOCK = 1 << 20
-_GZIP = b"\x1f\x8b"
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _CONTROLS = re.compile("[\x80-\x9f]")
 _ENCODINGS = {
@@ -70,9 +70,14 @@ def plain_text(path: Path, encoding: str, folder: Path) -> Text:
     name, encoding = shown(path.name), canonical_encoding(encoding)
     try:
         with path.open("rb") as file:
-            head = file.read(2)
+            head = file.read(4)
             file.seek(0)
-            gzipped = head == _GZIP
+            if head == _ZIP:
+                raise DataError(
+                    f"{name} is an Excel workbook or a zip archive, expected text or Parquet; save the sheet as CSV, "
+                    "or unpack the archive."
+                )
+            gzipped = head.startswith(_GZIP)
             blocks = _unpacked(path, name, file) if gzipped else _blocks(file)
             if encoding == "utf-8" and not gzipped:
                 for _ in _checked(blocks, encoding, name):
