@@ -136,6 +136,14 @@ def test_recency_without_order_is_refused_before_training(dataset: Dataset) -> N
     assert len(plans(("ease", "bpr-mf"), dataset_in_order(dataset), settings=["recency=1"])) == 2
 
 
+def test_weighted_training_without_weights_is_refused_before_training(dataset: Dataset) -> None:
+    weighted = replace(dataset, train=replace(dataset.train, weight=np.ones(len(dataset.train), dtype=np.float32)))
+    for setting in ("item-knn.weighted=true", "bpr-mf.weighted_sampling=true"):
+        with pytest.raises(DataError, match=r"weighted\w* needs a weight of each pair"):
+            plans(("item-knn", "bpr-mf"), dataset, settings=[setting])
+        assert len(plans(("item-knn", "bpr-mf"), weighted, settings=[setting])) == 2
+
+
 def test_metrics_are_checked_before_training() -> None:
     assert metric_names("recall, ndcg,recall", [10, 20]) == ["recall@10", "recall@20", "ndcg@10", "ndcg@20"]
     assert len(metric_names("all", [20])) == 6

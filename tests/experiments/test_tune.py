@@ -279,6 +279,25 @@ def test_recency_needs_the_same_order_every_time(dataset: Dataset, tmp_path: Pat
         tune(search_for(other, "bpr-mf", **words), trials=1, device="cpu")
 
 
+@pytest.mark.parametrize(
+    "how",
+    [{"search": {"weighted_sampling": OneOf((False, True))}}, {"settings": {**SETTINGS, "weighted_sampling": True}}],
+    ids=["searched", "set"],
+)
+def test_weights_are_needed_and_the_same_every_time(dataset: Dataset, tmp_path: Path, how: dict[str, Any]) -> None:
+    one, other = (
+        replace(dataset, train=replace(dataset.train, weight=np.arange(len(dataset.train), dtype="<f4") + start))
+        for start in (0, 1)
+    )
+    words: dict[str, Any] = {"preset": "plain", "settings": SETTINGS, "seed": 3, "out": tmp_path / "study", **how}
+    with pytest.raises(DataError, match="weighted_sampling needs a weight of each pair"):
+        search_for(dataset, "bpr-mf", **words)
+    assert not (tmp_path / "study").exists()
+    tune(search_for(one, "bpr-mf", **words), trials=1, device="cpu")
+    with pytest.raises(ConfigError, match="the weights of the pairs are others now, or lost"):
+        tune(search_for(other, "bpr-mf", **words), trials=1, device="cpu")
+
+
 def test_setting_added_after_a_study_is_unchanged_at_its_default(
     whole: Tuned, dataset: Dataset, tmp_path: Path
 ) -> None:

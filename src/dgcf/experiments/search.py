@@ -20,7 +20,8 @@ from dgcf.random import key_of
 from dgcf.train import Recipe, Size, resolve
 from dgcf.train.config import LOSS_SPACE
 from dgcf.train.presets import DEFAULT, known_name
-from dgcf.train.run.description import order_of
+from dgcf.train.recipe import WEIGHT_SETTINGS
+from dgcf.train.run.description import order_of, weights_of
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,11 @@ class Search:
 
     def about(self) -> dict[str, Any]:
         """Return the description of the study, by which it is recognised when it is resumed."""
-        # The order of the pairs counts if any trial may depend on it.
+        # The order and the weights of the pairs count if any trial may depend on them.
         order = order_of(self.dataset, used=self.recipe.train.recency > 0 or "recency" in self.spaces)
-        dataset = {"name": self.dataset.name, "source": self.source, "fingerprint": self.fingerprint, **order}
+        searched = next((name for name in WEIGHT_SETTINGS if name in self.spaces), None)
+        values = order | weights_of(self.dataset, self.recipe.weight_setting or searched)
+        dataset = {"name": self.dataset.name, "source": self.source, "fingerprint": self.fingerprint, **values}
         return {
             "model": self.recipe.name,
             "preset": self.recipe.preset,
@@ -113,7 +116,7 @@ def search_for(
         path=path,
     )
     _refuse_bad_spaces(resolved, search or {})
-    resolved.about()  # raises if recency is searched and the dataset has no order
+    resolved.about()  # raises if the dataset lacks an order or weights that a searched setting uses
     return resolved
 
 

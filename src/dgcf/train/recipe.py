@@ -16,6 +16,8 @@ from dgcf.train.presets import DEFAULT, UNKNOWN_SIZE, Size, preset_settings, set
 
 TRAIN_KEYS = [one.name for one in fields(TrainConfig)]
 BLEND_KEYS = [one.name for one in fields(BlendConfig)]
+WEIGHT_SETTINGS = ("edge_weights", "weighted", "weighted_sampling")
+"""The settings that use the weights of pairs."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dgcf.files import atomic_file
 from dgcf.stored import InvalidFileError, check_type, decode_json, read_member, seal, verify_seal
 from dgcf.train import resolve
 from dgcf.train.presets import PRESETS
-from dgcf.train.run.folder import OTHER_ORDER
+from dgcf.train.run.folder import OTHER_ORDER, OTHER_WEIGHTS
 
 ABOUT = "study.json"
 FORMAT = 2
@@ -24,6 +24,7 @@ class AboutDataset(TypedDict):
     source: str
     fingerprint: str
     order: NotRequired[str | None]
+    weights: NotRequired[str | None]
 
 
 class About(TypedDict):
@@ -83,6 +84,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
         yield f"dataset {old} is now {new}"
     elif before["dataset"].get("order") != now["dataset"].get("order"):
         yield OTHER_ORDER
+    elif before["dataset"].get("weights") != now["dataset"].get("weights"):
+        yield OTHER_WEIGHTS
     fields, fields_now = _flat(before), _flat(now)
     for key in dict.fromkeys([*fields, *fields_now]):
         if fields.get(key) != fields_now.get(key):
