@@ -29,25 +29,30 @@ gpu = pytest.mark.gpu
 
 @cache
 def planted() -> Dataset:
-    return dataset_in_order(load("planted"))
+    """A dataset with the order and the weights of its pairs."""
+    dataset = dataset_in_order(load("planted"))
+    weight = uniform(0, "test/weights", len(dataset.train)).astype(np.float32)
+    return replace(dataset, train=replace(dataset.train, weight=weight))
 
 
 @pytest.mark.parametrize("sampling", ["interaction", "user"])
 @pytest.mark.parametrize("size", [128, 3000])
 @pytest.mark.parametrize(("shared", "popularity"), [(None, 0.0), (20, 0.0), (20, 0.7)])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
-@pytest.mark.parametrize("recency", [0.0, 0.7])
+@pytest.mark.parametrize("by", [{}, {"recency": 0.7}, {"weighted": True}], ids=["alike", "recency", "weights"])
 def test_device_batches_equal_sampler_batches(
     sampling: Literal["interaction", "user"],
     size: int,
     shared: int | None,
     popularity: float,
-    recency: float,
+    by: dict[str, Any],
     device: str,
 ) -> None:
     """On any device, the CPU included: whole epochs are the batches of the sampler, end to end."""
+    if "weighted" in by and sampling == "user":
+        pytest.skip("weights are of pairs, not of users")
     pairs = planted().train
-    drawn: dict[str, Any] = {"shared": shared, "popularity": popularity, "recency": recency, "sampling": sampling}
+    drawn: dict[str, Any] = {"shared": shared, "popularity": popularity, "sampling": sampling, **by}
     samplers = [Sampler(pairs, size, per_pair=2, seed=seed, **drawn) for seed in (3, 4)]
     epochs = DeviceBatches(samplers, torch.device(device))
     users, positives, negatives = (part.cpu() for part in epochs.lay_out(epochs.draw(4)))
@@ -102,7 +107,8 @@ def test_laid_out_batches_equal_sampler_batches(size: int) -> None:
 
 def trainer(device: str, epochs: int = 2, model: str = "dgcf", seed: int = 1, **settings: Any) -> Trainer:
     dataset, found = planted(), entry(model)
-    config = replace(found.config, **({"message_dropout": 0.2} if "message_dropout" in found.keys else {}))
+    others = {"message_dropout": 0.2, "edge_weights": settings.pop("edge_weights", False)}
+    config = replace(found.config, **{name: value for name, value in others.items() if name in found.keys})
     spec = config.spec()
     propagation = None if spec is None else build_propagation(dataset.train, spec).to(device=device)
     how = TrainConfig(**{"batch_size": 500, "l2": 1e-2, "epochs": epochs, **settings})
@@ -132,6 +138,7 @@ LOSSES: list[dict[str, Any]] = [
     {"loss": "bpr-hardest", "negatives": 4},
     {"loss": "bpr-hardest", "negatives": 4, "recency": 0.7},
     {"loss": "directau"},
+    {"weighted_sampling": True},
 ]
 
 
@@ -146,6 +153,18 @@ def test_recorded_steps_agree_with_the_cpu_and_are_deterministic(model: str, set
         assert float((found.cpu() - weights).norm() / weights.norm()) < (1e-5 if one.model.stack() else 1e-3), name
     assert float(one.running_loss) == pytest.approx(float(cpu.running_loss), rel=1e-5)
     assert_same(one, two)
+
+
+@gpu
+@pytest.mark.parametrize("model", ["dgcf", "lightgcn"])
+def test_weighted_edges_on_a_gpu_agree_with_the_cpu(model: str) -> None:
+    cpu, gpu_one, plain = (
+        trained(device, model=model, edge_dropout=0.2, edge_weights=weighted)
+        for device, weighted in (("cpu", True), ("cuda", True), ("cpu", False))
+    )
+    expected, found = cpu.model.layer0.detach(), gpu_one.model.layer0.detach().cpu()
+    assert float((found - expected).norm() / expected.norm()) < 1e-5
+    assert float((plain.model.layer0.detach() - expected).norm() / expected.norm()) > 1e-3
 
 
 @gpu
