@@ -210,7 +210,7 @@ class Explainer:
     """Explains scores of a snapshot."""
 
     def __init__(self, snapshot: Snapshot, folding: FoldIn | None) -> None:
-        snapshot.require_no_weights("scores cannot be split over items")
+        snapshot.require_no_weights("and its weights are not stored, so its scores cannot be split over items")
         if snapshot.layers is None:
             raise DataError(
                 f"the scores of model {snapshot.model} are not sums over linear layers and cannot be split exactly; "

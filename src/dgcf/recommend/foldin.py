@@ -138,7 +138,7 @@ class FoldIn:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        snapshot.require_no_weights("it cannot fold in a new user or item")
+        snapshot.require_no_weights("so it cannot fold in a new user or item, whose pairs have no weights")
         if snapshot.layers is None or snapshot.rule is None:
             raise DataError(
                 f"model {snapshot.model} cannot fold in a new user or item: its embeddings depend on more than the "

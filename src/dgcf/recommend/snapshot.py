@@ -115,14 +115,13 @@ class Snapshot:
     def model(self) -> str:
         return str(self.about["model"])
 
-    def require_no_weights(self, what: str) -> None:
-        """Raise ``DataError`` if the model uses the weights of pairs, which hinders ``what``."""
+    def require_no_weights(self, why: str) -> None:
+        """Raise ``DataError``, with the reason ``why``, if the model uses weights of pairs to represent users."""
         settings = self.about.get("settings", {})
         for name in ("edge_weights", "weighted"):
             if settings.get(name) and not self.ranking.user_rule:
                 raise DataError(
-                    f"model {self.model} was trained with {name}, and the items of a new user have no weights, so that "
-                    f"{what}; for that, train it without {name}."
+                    f"model {self.model} was trained with {name}, {why}; for that, train it without {name}."
                 )
 
     @cached_property
