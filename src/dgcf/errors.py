@@ -29,6 +29,10 @@ class DataError(DgcfError):
     kind = "data"
 
 
+class DataWarning(UserWarning):
+    """Something in the data is probably not meant, such as an id that stands for missing ones."""
+
+
 class ConfigError(DgcfError):
     """An option or a setting is unknown or out of range."""
 

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 import dgcf
-from dgcf.data import Dataset
+from dgcf.data import Dataset, load
 from dgcf.data.synthetic import planted
-from dgcf.errors import ConfigError, DataError
+from dgcf.errors import ConfigError, DataError, DataWarning
 from dgcf.models.catalog import CATALOG
 from dgcf.recommend import Recommender
 from dgcf.train import Size, resolve
@@ -168,6 +168,20 @@ def test_columns_of_a_frame_are_named_in_fit(export: pd.DataFrame) -> None:
     kept = Recommender("lightgcn", **LIGHT).fit(export, user_col="who", item_col="what", where="stars >= 3")
     wanted = {(u, i) for u, i, s in zip(export["who"], export["what"], export["stars"], strict=True) if s >= 3}
     assert len(kept.snapshot.seen) == len(wanted)
+
+
+def test_ids_that_may_stand_for_missing_ones_are_warned_of_in_fit(tmp_path: Path) -> None:
+    rows = [(f"u{user}", f"i{item}") for user in range(200) for item in range(user % 7, user % 7 + 4)]
+    frame = pd.DataFrame([*rows, *(("guest", f"i{item}") for item in range(300))], columns=["user", "item"])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for source in (frame, tmp_path / "rows.csv"):
+        with pytest.warns(DataWarning, match=r"user 'guest' has 300 of 1,100 pairs .*--where \"user <> 'guest'\"\.$"):
+            Recommender("popularity").fit(source)
+        Recommender("popularity").fit(source, where="user <> 'guest'")
+    prepared = load(frame)
+    Recommender("popularity").fit(prepared)  # without a warning, as the notes were there to see
+    prepared.save(tmp_path / "set")
+    Recommender("popularity").fit(tmp_path / "set")
 
 
 def test_weights_of_a_frame_are_read(export: pd.DataFrame) -> None:

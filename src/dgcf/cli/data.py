@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from dgcf.cli.inputs import READING, Data, Overwrite, is_read, out_option, panel_option, read_dataset, with_read_options
+from dgcf.cli.inputs import READING, Data, Overwrite, out_option, panel_option, read_dataset, with_read_options
 from dgcf.cli.preparation import SplitOptions, numbers, share_of, weighting_of
 from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.cli.views import data as view
 from dgcf.data import catalog, load
 from dgcf.data.convert import CONVERSIONS, convert
 from dgcf.data.interactions import RatingFilter
+from dgcf.data.paths import is_read
 from dgcf.data.prepare import Preparation, prepare
 from dgcf.data.readers import ReadOptions
 from dgcf.data.titles import titles_of

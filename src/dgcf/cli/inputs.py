@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import glob
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from dgcf.cli import completion
 from dgcf.cli.terminal import notify, progress, warn
 from dgcf.cli.views.data import draw_reading
 from dgcf.data import Dataset, load
+from dgcf.data.paths import is_read
 from dgcf.data.prepare import Preparation
 from dgcf.data.readers import FORMATS, ReadOptions, SourceAsRead
 from dgcf.errors import ConfigError
@@ -163,12 +163,6 @@ def read_and_show(source: str, preparation: Preparation | None = None, read: Rea
 def given_options(read: ReadOptions) -> dict[str, Any]:
     """Return the options that were given, by their names on the command line."""
     return {f"--{name.replace('_', '-')}": value for name, value in read.given.items()}
-
-
-def is_read(source: str) -> bool:
-    """Return whether DATA is read from files: it is not a prepared folder or a known name."""
-    path = Path(source)
-    return not (path / "dataset.json").is_file() and (path.exists() or glob.has_magic(source))
 
 
 def load_recommender(run: Path, data: str | None) -> Recommender:

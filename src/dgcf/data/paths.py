@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dgcf.errors import DataError
 
@@ -23,6 +25,14 @@ def local_path(source: str | Path) -> Path:
             return path
         _exists(path)
     return path
+
+
+def is_read(source: Any) -> bool:
+    """Return whether a source has rows to read: it is neither prepared, in memory or in a folder, nor a known name."""
+    if not isinstance(source, str | Path):
+        return not hasattr(source, "fingerprint")
+    path = Path(source)
+    return not (path / "dataset.json").is_file() and (path.exists() or glob.has_magic(str(source)))
 
 
 def absolute_source(source: str) -> str:

@@ -6,6 +6,7 @@ Imports torch, by the catalogue of models.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -15,7 +16,9 @@ from dgcf.config import Value, refuse_unknown
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.data.columns import ReadOptions
+from dgcf.data.paths import is_read
 from dgcf.data.prepare import Preparation
+from dgcf.errors import DataWarning
 from dgcf.models.catalog import entry
 from dgcf.recommend.progress import training_bar
 from dgcf.train import Observer, Recipe, resolve
@@ -70,8 +73,13 @@ def read_data(
     known = [field.name for field in dataclasses.fields(ReadOptions) if field.name != "titles"]
     refuse_unknown(reading, known, "fit")
     file = {"titles": str(titles)} if isinstance(titles, str | Path) else {}
-    mapping = None if titles is None or file else titles
-    return load_data(source, Preparation(keep_order=recency), ReadOptions(**reading, **file), titles=mapping)  # type: ignore[arg-type]
+    mapping = None if isinstance(titles, str | Path) else titles
+    options = ReadOptions(**reading, **file)  # type: ignore[arg-type]
+    dataset = load_data(source, Preparation(keep_order=recency), options, titles=mapping)
+    if is_read(source):
+        for note in dataset.record.get("notes", []):
+            warnings.warn(note, DataWarning, stacklevel=3)  # where fit was called
+    return dataset
 
 
 def observed(observer: Observer | None, progress: bool | None) -> AbstractContextManager[Observer | None]:
