@@ -21,6 +21,7 @@ from dgcf.ranking.user_rules import LinearLayers, embeddings_rule
 from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot
 from dgcf.train import Observer, Recipe, Run, Trained, resolve, train
 from dgcf.train import load as load_run
+from dgcf.train.blend import Blending
 from dgcf.train.plan import Plan, chosen_settings
 from dgcf.train.run.moved import explain_moved
 from dgcf.version import __version__
@@ -59,7 +60,7 @@ def _trained(
 
 def from_trained(trained: Trained, dataset: Dataset, seed: int, metrics: Mapping[str, Any] | None = None) -> Snapshot:
     """Return the snapshot of the best epoch of a training that has just ended."""
-    about = {"seed": seed, "epochs": trained.best_epoch, "metrics": dict(metrics or {})}
+    about = {"seed": seed, "epochs": trained.best_epoch, "metrics": dict(metrics or {}), **_blend(trained.blending)}
     return capture(trained.model, trained.propagation, trained.ranking, dataset, trained.recipe, about)
 
 
@@ -92,7 +93,12 @@ def _about_best(run: Run) -> dict[str, Any]:
     metrics = next((line for line in run.metrics() if line["epoch"] == epoch), {})
     blending = run.blending(run.about["dataset"]["n_items"])
     composed = {} if blending is None else blending.validation  # the line is of the embeddings alone
-    return {"seed": run.seed, "epochs": epoch, "metrics": {**metrics, **composed}}
+    return {"seed": run.seed, "epochs": epoch, "metrics": {**metrics, **composed}, **_blend(blending)}
+
+
+def _blend(blending: Blending | None) -> dict[str, Any]:
+    """Return the entry of the item weights that were chosen, as settings that give them again."""
+    return {} if blending is None else {"blend": blending.settings()}
 
 
 def capture(

@@ -18,11 +18,20 @@ if TYPE_CHECKING:
 class HeldOut:
     """The dataset that a recommender was fitted to, or a function that loads it; None if it is not known.
 
-    ``everything``: the recommender was trained on the pairs of all splits.
+    ``everything``: the recommender was trained on the pairs of all splits. ``require`` raises an error if it cannot be
+    measured on the dataset.
     """
 
     dataset: Dataset | Callable[[], Dataset] | None = None
     everything: bool = False
+    require: Callable[[], None] = lambda: None
+
+    def load(self) -> Dataset | None:
+        """Return the dataset as the recommender was trained on it; None if it is not known."""
+        from dgcf.data.everything import everything
+
+        dataset = self.dataset() if callable(self.dataset) else self.dataset
+        return everything(dataset) if dataset is not None and self.everything else dataset
 
 
 class Measurement(Mapping[str, float]):

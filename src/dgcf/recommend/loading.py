@@ -65,11 +65,14 @@ def _held_out(run: Path, data: Any, notify: Notify | None) -> HeldOut:
         from dgcf.recommend.capture import dataset_of
         from dgcf.train import Run
 
-        opened = Run.open(run)
-        opened.require_held_out()
-        return dataset_of(opened, data, notify)
+        return dataset_of(Run.open(run), data, notify)
 
-    return HeldOut(dataset)
+    def require() -> None:
+        from dgcf.train import Run
+
+        Run.open(run).require_held_out()
+
+    return HeldOut(dataset, require=require)
 
 
 def save_recommender(trained: Trained, dataset: Dataset) -> str | None:

@@ -44,12 +44,13 @@ def _own_splits(snapshot: Snapshot, held_out: HeldOut) -> _Splits:
             "this recommender was trained on the pairs of all splits, so that none is left to measure it on; give "
             "other data: evaluate(data)."
         )
-    if held_out.dataset is None:
+    held_out.require()
+    dataset = held_out.load()
+    if dataset is None:
         raise DataError(
             "this recommender was loaded from a file, which does not say which pairs were held out; give the data: "
             "evaluate(data)."
         )
-    dataset = held_out.dataset if isinstance(held_out.dataset, Dataset) else held_out.dataset()
     return _Splits(snapshot.train, dataset.validation, dataset.test)
 
 

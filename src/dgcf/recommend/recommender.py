@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from dgcf.data.pairs import Pairs
+from dgcf.data.update import HELD_OUT, seconds_of_window
 from dgcf.errors import ConfigError, DataError, NotFittedError
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Floats, Side
@@ -144,6 +145,33 @@ class Recommender:
             self.snapshot = fit_snapshot(self, dataset, on=on, titles=None, observer=both)
         self._held_out = HeldOut(dataset, everything=on == "everything")
         return self
+
+    def update(
+        self,
+        rows: Any,
+        *,
+        window: str | None = None,
+        epochs: int | None = None,
+        held_out: float = HELD_OUT,
+        progress: bool | None = None,
+        observer: Any = None,
+        **reading: Any,
+    ) -> Recommender:
+        """Return a recommender with new ``rows``, a path, frame or dataset, added; this one stays as it is.
+
+        Known users and items keep their ids and weights, new ones are folded in, and training continues for at most
+        ``epochs`` epochs (5), as long as the ``held_out`` share of the new pairs is ranked better; 0 only folds in.
+        ``window`` drops pairs older than this, such as ``"365d"``. ``reading`` are fields of
+        ``dgcf.data.columns.ReadOptions``, such as ``user_col``. What changed is ``updated.snapshot.about["update"]``.
+        """
+        from dgcf.recommend import estimator
+        from dgcf.recommend.update import How, updated_snapshot
+
+        seconds = None if window is None else seconds_of_window(window)
+        how, own = How(epochs, seconds, held_out), self._held_out.load()
+        with estimator.observed(observer, progress) as both:
+            result = updated_snapshot(self.snapshot, own, rows, how, reading, device=self.device, observer=both)
+        return self if result is None else Recommender.of(result[0], HeldOut(result[1]))
 
     @classmethod
     def of(cls, snapshot: Snapshot, held_out: HeldOut | None = None) -> Recommender:

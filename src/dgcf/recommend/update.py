@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dgcf.config import refuse_unknown
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.data.columns import ReadOptions
@@ -93,7 +95,7 @@ class Parent:
         weights = None if recipe.entry.solved else _weights_of(snapshot, name)
         identity = {"path": None if path is None else str(path.resolve()), "fingerprint": source["fingerprint"]}
         identity["weights"] = None if path is None else hash_of(path)
-        return cls(dataset, recipe, int(about.get("seed", 0)), weights, settings, None, identity)
+        return cls(dataset, recipe, int(about.get("seed", 0)), weights, settings, about.get("blend"), identity)
 
     def recipe_of_update(self, epochs: int, patience: int, settings: Mapping[str, Any] | None = None) -> Recipe:
         """Return the recipe of an update: the model's own, with at most so many epochs, and each of them validated.
@@ -184,8 +186,8 @@ def fold_in(parent: Parent, dataset: Dataset, recipe: Recipe, device: torch.devi
 
 def updated(
     parent: Parent, rows: Dataset, how: How, *, device: str, observer: Observer | None = None
-) -> tuple[Snapshot, Dataset, dict[str, Any]] | None:
-    """Return the updated model with its dataset, in memory, and what the update did; None if nothing changes."""
+) -> tuple[Snapshot, Dataset] | None:
+    """Return the updated model and its dataset, in memory; None if nothing changes."""
     require_order(parent)
     dataset, counts = update_dataset(parent.dataset, rows, window=how.window, held_out=how.held_out, seed=parent.seed)
     if not counts.new_pairs and not counts.expired_pairs:
@@ -201,7 +203,30 @@ def updated(
         raise KeyboardInterrupt
     after = dict(trained.validation or validate(trained.ranking)) if validate else {}
     about = {**counts.to_dict(), **folded.about(trained.epochs, trained.best_epoch), "after": after}
-    return from_trained(trained, dataset, parent.seed, after), dataset, about
+    snapshot = from_trained(trained, dataset, parent.seed, after)
+    return replace(snapshot, about={**snapshot.about, "update": about}), dataset
+
+
+def updated_snapshot(
+    snapshot: Snapshot,
+    dataset: Dataset | None,
+    rows: Any,
+    how: How,
+    reading: Mapping[str, Any],
+    *,
+    device: str,
+    observer: Observer | None = None,
+) -> tuple[Snapshot, Dataset] | None:
+    """Return a trained model with ``rows`` added, and its dataset; None if nothing changes.
+
+    ``dataset``: the one that it was trained on, if it is known; ``reading``: fields of ``ReadOptions``.
+    """
+    refuse_unknown(reading, [field.name for field in fields(ReadOptions)], "update")
+    parent = Parent.of_snapshot(snapshot, dataset=dataset)
+    new = read_new_rows(rows, parent, ReadOptions(**reading))
+    if note := note_if_unknown(new, parent):
+        warnings.warn(note, stacklevel=3)
+    return updated(parent, new, how, device=device, observer=observer)
 
 
 def _weights_of(snapshot: Snapshot, name: str) -> Weights:
