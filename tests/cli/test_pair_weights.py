@@ -21,7 +21,6 @@ WEIGHTED = {
     "item-knn": ("--model", "item-knn", "--set", "weighted=true"),
     "ials": ("--model", "ials", "--set", "weighted=true", "--set", "factors=8"),
     "dgcf": ("--model", "dgcf", *QUICK, "--set", "edge_weights=true"),
-    "lightgcn": ("--model", "lightgcn", *QUICK, "--set", "edge_weights=true"),
     "sampling": ("--model", "dgcf", *QUICK, "--set", "weighted_sampling=true"),
     "blend": ("--model", "dgcf", *QUICK, "--set", "edge_weights=true", "--set", "blend=item-knn"),
 }
@@ -86,18 +85,22 @@ def test_weighted_model_works_with_every_verb(trained: tuple[str, Path], data: P
         assert f"train it without {setting}" in sentence
 
 
-def test_other_weights_of_the_same_pairs_are_noticed(
-    trained: tuple[str, Path], data: Path, table: Path, tmp_path: Path
-) -> None:
-    name, run = trained
+@pytest.fixture(scope="module")
+def others(table: Path, data: Path) -> Path:
+    """A folder with datasets of the same pairs: with other weights, and without."""
     words = ("--weight-col", "quantity", "--weight-transform", "cap:3")
-    invoke("data", "prepare", table, *words, "--out", tmp_path / "orders")
-    assert load_data(tmp_path / "orders").fingerprint == load_data(data).fingerprint
-    sentence = refusal("train", tmp_path / "orders", "--resume", run)
-    assert "the weights of the pairs are others now, or lost" in sentence
-    invoke("data", "prepare", table, "--out", tmp_path / "without")
-    assert "weights" in refusal("train", tmp_path / "without", "--resume", run)
-    assert "the weights of the pairs are others now" in refusal("evaluate", run, "--data", tmp_path / "without"), name
+    invoke("data", "prepare", table, *words, "--out", table.parent / "others" / "capped")
+    invoke("data", "prepare", table, "--out", table.parent / "others" / "without")
+    fingerprints = {load_data(table.parent / "others" / name).fingerprint for name in ("capped", "without")}
+    assert fingerprints == {load_data(data).fingerprint}
+    return table.parent / "others"
+
+
+def test_other_weights_of_the_same_pairs_are_noticed(trained: tuple[str, Path], others: Path) -> None:
+    _, run = trained
+    for name in ("capped", "without"):
+        assert "the weights of the pairs are others now, or lost" in refusal("train", others / name, "--resume", run)
+    assert "the weights of the pairs are others now" in refusal("evaluate", run, "--data", others / "without")
 
 
 def test_weighted_training_on_everything_equals_python(data: Path, tmp_path: Path) -> None:
