@@ -33,6 +33,14 @@ def test_help_begins_with_the_verbs_of_the_first_hour(dgcf: Any) -> None:
     assert verbs[:3] == ["data", "train", "recommend"]
 
 
+def test_help_imports_no_large_library() -> None:
+    """Otherwise `dgcf --help` would take seconds; ``benchmarks/startup.py`` measures it."""
+    large = {"torch", "scipy", "pandas", "duckdb", "pydantic", "sklearn", "matplotlib", "optuna"}
+    code = f"import sys; from dgcf.cli import application; application(); print(sorted({large} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
 def completed(line: str, folder: Path) -> list[str]:
     """Return what bash offers for the last word of a command line."""
     words = line.split(" ")
