@@ -31,8 +31,8 @@ HEADLINE: Sequence[tuple[str, str, str, bool]] = (
     ("dgcf, the paper's settings", REFERENCE, "paper", False),
     ("dgcf, tuned", REFERENCE, "tuned", False),
     ("dgcf, best settings", REFERENCE, "best", False),
-    ("dgcf, tuned + item weights", REFERENCE, "tuned", True),
-    ("dgcf, best settings + item weights", REFERENCE, "best", True),
+    ("dgcf + item weights, no settings", REFERENCE, "default", True),
+    ("dgcf + item weights, best settings", REFERENCE, "best", True),
 )
 """The rows of the README: their words, the model, where its settings come from, and whether item weights are added."""
 LEVEL = 0.05

@@ -195,7 +195,7 @@ def readme_block(shown: Sequence[View]) -> str:
     note = (
         "Recall@20 / NDCG@20 on test, train items masked, means over the seeds. Settings are chosen on validation; the "
         'models without "tuned" have their defaults. \\* DGCF with item weights is ahead with p < .05, paired over the '
-        f"seeds, Holm's correction; with its tuned settings where the best ones are not recorded. {MISSING}: not "
+        f"seeds, Holm's correction; without settings where the best ones are not recorded. {MISSING}: not "
         f"computed. {recorded} are recorded; "
         "[docs/reproduction.md](docs/reproduction.md) has all tables and figures, and `dgcf reproduce ID` makes them."
     )
