@@ -35,6 +35,14 @@ class PlainConsole(Console):
             yield Segment(text if control else printable(text), style, control)
 
 
+SHORT = 10
+"""The width of a bar on a line that also has to hold text."""
+
+
+def time_left() -> Sequence[ProgressColumn]:
+    return TextColumn("ETA"), TimeRemainingColumn()
+
+
 class Bar:
     """A progress bar, removed at its end; it shows nothing if the console is not a terminal.
 

@@ -88,8 +88,12 @@ def _finite(value: Any) -> Any:
 class Bar(console.Bar):
     """A progress bar on stderr."""
 
-    def __init__(self, description: str, total: float | None = None, completed: float = 0) -> None:
-        super().__init__(err, description, total, completed)
+    def __init__(
+        self, description: str, total: float | None = None, completed: float = 0, *, short: bool = False
+    ) -> None:
+        """``short``: leave room for long texts on a line of 80 columns."""
+        how: dict[str, Any] = {"times": console.time_left(), "width": console.SHORT} if short else {}
+        super().__init__(err, description, total, completed, **how)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import TextColumn, TimeRemainingColumn
 
-from dgcf.console import Bar, PlainConsole
+from dgcf.console import SHORT, Bar, PlainConsole, time_left
 from dgcf.train import EpochReport, Observer
-
-_WIDTH = 10
 
 
 class TrainingBar(Bar, Observer):
@@ -17,7 +14,7 @@ class TrainingBar(Bar, Observer):
     _validation = ""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(console, "training", times=(TextColumn("ETA"), TimeRemainingColumn()), width=_WIDTH)
+        super().__init__(console, "training", times=time_left(), width=SHORT)
         self.console = console
 
     def note(self, text: str) -> None:

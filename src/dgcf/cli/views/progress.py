@@ -9,6 +9,9 @@ from dgcf.experiments.progress import ProgressLines
 from dgcf.recommend.progress import TrainingBar
 from dgcf.train import EpochReport, Observer, PlainLines
 
+LONGEST = 26
+"""Characters of a job and its epoch, so that the line fits 80 columns."""
+
 
 def progress_of(jobs: str) -> ProgressLines:
     """Return the display for ``jobs``, a plural noun such as ``trials``."""
@@ -28,11 +31,12 @@ class ProgressBar(ProgressLines):
     def started(self, done: int, total: int | None) -> None:
         super().started(done, total)
         self.done, self.total = done, total
-        self.bar = Bar(self.jobs, total, done).start()
+        self.bar = Bar(self.jobs, total, done, short=True).start()
 
     def epoch_ended(self, job: str, report: EpochReport) -> None:
         if self.bar is not None:
-            self.bar.update(description=f"{job}, epoch {report.epoch}")
+            text = f"{job}, epoch {report.epoch}"
+            self.bar.update(description=text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}")
 
     def job_ended(self, text: str = "", best: str = "") -> None:
         super().job_ended(text, best)
