@@ -25,6 +25,6 @@ def refusal(*words: str | Path) -> str:
     done = CliRunner().invoke(application(), [*map(str, words)])
     assert done.exit_code in (1, 2), done.output
     assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
+    assert done.stderr.startswith("error: "), done.stderr
     assert done.stderr.count("\n") == 1
     return done.stderr

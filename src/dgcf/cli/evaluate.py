@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from dgcf.cli.inputs import CutOffs, Device, Mask, RunData, RunFolder, cut_offs, read_dataset
-from dgcf.cli.terminal import AsJson, emit, progress
+from dgcf.cli.terminal import AsJson, emit, notify, progress
 
 
 def command(
@@ -31,6 +31,8 @@ def command(
     from dgcf.train.run.moved import explain_moved
 
     opened, ks = Run.open(run), cut_offs(k)
+    if (stopped := opened.stopped) is not None:
+        notify(f"note: {stopped}")
     with explain_moved(opened, data):
         dataset = read_dataset(opened.source_as_read(data))
     with progress(f"evaluating {run}"):

@@ -69,17 +69,17 @@ def update(
     path = target or _free_folder(source)
     Run.refuse_taken(path)
     new = read_new_rows(rows, parent, read)
+    dataset, counts = update_dataset(parent.dataset, new, window=how.window, held_out=how.held_out, seed=parent.seed)
     if note := note_if_unknown(new, parent):
         options.notify(f"warning: {note}")
-    dataset, counts = update_dataset(parent.dataset, new, window=how.window, held_out=how.held_out, seed=parent.seed)
     about = {"rows": dict(new.record), **counts.to_dict()}
     if not counts.new_pairs and not counts.expired_pairs:
         return {"updated": False, "run": str(source), **about}
     epochs, note = how.most_epochs(counts, parent)
-    if note is not None:
-        options.notify(note)
     recipe = parent.recipe_of_update(epochs, PATIENCE, how.settings)
     begun = begin(parent, dataset, recipe, path, counts, options)
+    if note is not None:
+        options.notify(note)
     summary = train_runs([begun.run], dataset, recipe, options, blender=begun.folded.blender)[0]
     answer = {**summary, "updated": True, **about, "metric": recipe.train.metric, "update": begun.about(summary)}
     answer["update"]["seconds"] = time.perf_counter() - started

@@ -66,6 +66,9 @@ class _About(TypedDict):
     dataset: NotRequired[_Dataset]
     dgcf: NotRequired[str]
     weights: NotRequired[Sha256 | None]
+    blend: NotRequired[dict[str, Scalar]]
+    update: NotRequired[dict[str, Any]]
+    stopped: NotRequired[str]
 
 
 class _Head(TypedDict):

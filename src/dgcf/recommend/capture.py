@@ -93,7 +93,13 @@ def _about_best(run: Run) -> dict[str, Any]:
     metrics = next((line for line in run.metrics() if line["epoch"] == epoch), {})
     blending = run.blending(run.about["dataset"]["n_items"])
     composed = {} if blending is None else blending.validation  # the line is of the embeddings alone
-    return {"seed": run.seed, "epochs": epoch, "metrics": {**metrics, **composed}, **_blend(blending)}
+    return {"seed": run.seed, "epochs": epoch, "metrics": {**metrics, **composed}, **_blend(blending), **_stopped(run)}
+
+
+def _stopped(run: Run) -> dict[str, str]:
+    """Return the entry of an interrupted training; empty if it is finished."""
+    stopped = run.stopped
+    return {} if stopped is None else {"stopped": stopped}
 
 
 def _blend(blending: Blending | None) -> dict[str, Any]:

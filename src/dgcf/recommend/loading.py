@@ -37,13 +37,13 @@ def load(path: str | Path, *, data: Any = None, notify: Notify | None = None, sa
 
     ``data`` is the dataset of a run, if it is not where the run had it. ``say`` is the former name of ``notify``.
     """
-    target = Path(path).expanduser()
+    target, notify = Path(path).expanduser(), notify or say
     if os.path.lexists(run := target / RUN):
         try:  # a damaged run.json is refused even if the recommender beside it is intact
             verify_seal(decode_json(read_member(run), dict[str, Any]), RUN)
         except (OSError, InvalidFileError) as problem:
             raise ArtifactError(f"{run} is damaged ({problem}); restore it from a copy, or train again.") from problem
-        return Recommender.of(_of_run(target, data, notify or say), _held_out(target, data, notify or say))
+        return Recommender.of(_noted(_of_run(target, data, notify), notify), _held_out(target, data, notify))
     if (target / FIRST_STAGE / RUN).is_file():
         raise ArtifactError(
             f"{target} was stopped before it was trained on all pairs; continue it with `dgcf train --resume "
@@ -55,7 +55,14 @@ def load(path: str | Path, *, data: Any = None, notify: Notify | None = None, sa
         raise ArtifactError(
             f"{target} holds neither a recommender nor a run; give what Recommender.save or `dgcf train` wrote."
         )
-    return Recommender.of(artifact.load(target))
+    return Recommender.of(_noted(artifact.load(target), notify))
+
+
+def _noted(snapshot: Snapshot, notify: Notify | None) -> Snapshot:
+    """Return the snapshot; first report if its training was interrupted."""
+    if notify is not None and "stopped" in snapshot.about:
+        notify(f"note: {snapshot.about['stopped']}")
+    return snapshot
 
 
 def _held_out(run: Path, data: Any, notify: Notify | None) -> HeldOut:

@@ -56,11 +56,8 @@ class Parent:
     @classmethod
     def of_run(cls, run: Run, data: Any = None, notify: Notify | None = None) -> Parent:
         """Return the model of a finished run."""
-        if not run.finished:
-            raise ArtifactError(
-                f"{run.path} was stopped before its training ended; continue it with `dgcf train --resume {run.path}` "
-                "first."
-            )
+        if (stopped := run.stopped) is not None:
+            raise ArtifactError(stopped)
         dataset = replace(dataset_of(run, data, notify), read_options=run.about["dataset"].get("read", {}))
         run.refuse_changes(dataset)
         tensors, blend = run.best().part("model"), {}

@@ -314,6 +314,17 @@ class Run:
             return False  # to be written again
 
     @property
+    def stopped(self) -> str | None:
+        """A sentence that says where an interrupted training stopped; None if it is finished."""
+        if self.finished:
+            return None
+        where = f"after {self._epochs} of at most {self.recipe.train.epochs} epochs" if self._epochs else "at its start"
+        return (
+            f"{self.path} was stopped before its training ended, {where}; continue it with `dgcf train --resume "
+            f"{self.path}`."
+        )
+
+    @property
     def seconds(self) -> float:
         """Seconds of training and validation, over all sessions."""
         return float(sum(line["seconds"] + line["validation_seconds"] for line in self.timings()))
