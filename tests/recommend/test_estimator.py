@@ -185,8 +185,14 @@ def test_ids_that_may_stand_for_missing_ones_are_warned_of_in_fit(tmp_path: Path
 
 
 def test_weights_of_a_frame_are_read(export: pd.DataFrame) -> None:
-    rec = Recommender("ease").fit(export, user_col="who", item_col="what", weight_col="pieces")
-    assert len(rec.users) == 30
+    columns = {"user_col": "who", "item_col": "what"}
+    weighted = Recommender("item-knn", weighted=True).fit(export, **columns, weight_col="pieces")
+    assert len(weighted.users) == 30
+    plain = Recommender("item-knn").fit(export, **columns, weight_col="pieces")
+    assert plain.recommend("w1", 5)["score"] != weighted.recommend("w1", 5)["score"]
+    assert plain.recommend("w1", 5) == Recommender("item-knn").fit(export, **columns).recommend("w1", 5)
+    with pytest.raises(DataError, match="weight"):
+        Recommender("item-knn", weighted=True).fit(export, **columns)
 
 
 def test_unknown_option_of_reading_is_refused(export: pd.DataFrame) -> None:
