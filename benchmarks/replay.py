@@ -6,7 +6,8 @@
 The model is trained before the first day, by ``dgcf train --on everything``. Each day adds its rows:
 
 - fold-in: the trained model with all rows since, none of its weights changed (``dgcf update --epochs 0``)
-- warm start: yesterday's model and today's rows (``dgcf update``), a chain over all days
+- warm start: yesterday's model and today's rows, a chain over all days (``dgcf update --epochs 2 --held-out 0``)
+- validated: another such chain with the defaults, which hold new pairs out to choose the epoch (``dgcf update``)
 - retrained: all rows, on all pairs, with the epochs and item weights that validation chose before the first day: the
   last stage of ``dgcf train --on everything``, without the cost of the first. Every ``--retrain-every`` days.
 
@@ -20,7 +21,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,6 +50,8 @@ RESULTS = Path("results/replay.jsonl")
 AHEAD = 7
 QUIET = Options("cpu", "train", 1e9, (), lambda: nullcontext(Observer()), lambda message: None)
 Record = dict[str, Any]
+CHAINS = {"warm": How(epochs=2, held_out=0.0), "validated": How()}
+"""Chosen on eight days of each log before the reported ones."""
 
 
 def movielens() -> tuple[TimedLog, int]:
@@ -112,7 +115,13 @@ def read(log: TimedLog, path: Path, split: Split) -> Dataset:
 
 
 def replay(
-    name: str, first: int | None, days: int, every: int, how: How, folder: Path, write: Callable[[Record], None]
+    name: str,
+    first: int | None,
+    days: int,
+    every: int,
+    chains: Mapping[str, How],
+    folder: Path,
+    write: Callable[[Record], None],
 ) -> None:
     """Replay ``days`` days, and write a record for each day and each way to refresh."""
     log, start = LOGS[name]()
@@ -126,13 +135,13 @@ def replay(
     chosen = {key: summary["settings"][key] for key in ("epochs", "blend", "blend_weights")}
     about = {"log": name, "pairs_before": len(base), "chosen": chosen, "hardware": hardware()}
     write({"kind": "base", **about, "seconds": seconds, "days_before": (start - began) // DAY})
-    warm = folder / "base"
+    last = dict.fromkeys(chains, folder / "base")
     for day in range(days):
         now, end = start + day * DAY, start + (day + 1) * DAY
         today, known, ahead = log.between(now, end), log.between(0, end), log.between(end, end + AHEAD * DAY)
         since = log.between(start, end).write(folder / "since.csv")
         rows = today.write(folder / "today.csv")
-        target = {way: folder / f"{way}-{day}" for way in ("fold-in", "warm", "retrained")}
+        target = {way: folder / f"{way}-{day}" for way in ("fold-in", *chains, "retrained")}
         common = {"kind": "day", "log": name, "day": day, "new_rows": len(today), "pairs": len(known)}
 
         def record(way: str, spent: float, more: Record, ahead: TimedLog = ahead, known: TimedLog = known) -> None:
@@ -140,10 +149,12 @@ def replay(
 
         _, spent = timed(lambda: update(folder / "base", since, target["fold-in"], QUIET, How(epochs=0)))  # noqa: B023
         record("fold-in", spent, {})
-        answer, spent = timed(lambda: update(warm, rows, target["warm"], QUIET, how))  # noqa: B023
-        counts = {key: answer[key] for key in ("new_users", "new_items", "held_out")}
-        record("warm", spent, {**counts, "epochs": answer["update"]["epochs"], "best": answer["update"]["best_epoch"]})
-        warm = target["warm"]
+        for way, how in chains.items():
+            answer, spent = timed(lambda: update(last[way], rows, target[way], QUIET, how))  # noqa: B023
+            counts = {key: answer[key] for key in ("new_users", "new_items", "held_out")}
+            epochs = {"epochs": answer["update"]["epochs"], "best": answer["update"]["best_epoch"]}
+            record(way, spent, {**counts, **epochs})
+            last[way] = target[way]
         if every and day % every == every - 1:
             _, spent = timed(lambda: retrain(known, chosen, folder, target["retrained"]))  # noqa: B023
             record("retrained", spent, {"epochs": chosen["epochs"]})
@@ -162,9 +173,6 @@ def main() -> None:
     parser.add_argument("--first-day", help="a date, or a number of days from the first event")
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--retrain-every", type=int, default=3)
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--held-out", type=float, default=How().held_out)
-    parser.add_argument("--set", dest="settings", type=json.loads, default={}, help="settings of the update, as JSON")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--render", action="store_true")
     args = parser.parse_args()
@@ -185,9 +193,8 @@ def main() -> None:
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
-    how = How(epochs=args.epochs, held_out=args.held_out, settings=args.settings)
     with tempfile.TemporaryDirectory() as folder:
-        replay(args.log, first, args.days, args.retrain_every, how, Path(folder), write)
+        replay(args.log, first, args.days, args.retrain_every, CHAINS, Path(folder), write)
 
 
 if __name__ == "__main__":

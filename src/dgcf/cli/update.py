@@ -38,11 +38,11 @@ def command(
     ] = None,
     epochs: Annotated[
         int | None,
-        Option(help="At most so many epochs, each validated; 0 only folds new users and items in.", show_default="5"),
+        Option(help="At most so many epochs; the best on held-out pairs is kept. 0 only folds in.", show_default="2"),
     ] = None,
     held_out: Annotated[
         float,
-        Option(help="Share of the new pairs, the newest ones, that is held out to decide how long to train."),
+        Option(help="Share of the new pairs, the newest ones, that is held out to measure and to choose the epoch."),
     ] = HELD_OUT,
     settings: Annotated[
         list[str] | None, set_option("Override a setting of the run, such as learning_rate=0.001; repeatable.")
@@ -59,7 +59,7 @@ def command(
     """Add new rows to a trained model without training from scratch.
 
     Known users and items keep their ids and weights; new ones are folded in. Training then continues for a few epochs,
-    as long as the held-out new pairs are ranked better. The result is a new run with its own dataset.
+    of which the one that ranks the held-out new pairs best is kept. The result is a new run with its own dataset.
 
     Example: `dgcf update runs/shop yesterday.csv --window 365d --out runs/shop-monday`
     """

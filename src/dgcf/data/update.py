@@ -21,7 +21,7 @@ from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ConfigError, DataError
 from dgcf.random import bits
 
-HELD_OUT = 0.2
+HELD_OUT = 0.1
 """The share of the new pairs that is held out for validation."""
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")

@@ -160,7 +160,7 @@ class Recommender:
         """Return a recommender with new ``rows``, a path, frame or dataset, added; this one stays as it is.
 
         Known users and items keep their ids and weights, new ones are folded in, and training continues for at most
-        ``epochs`` epochs (5), as long as the ``held_out`` share of the new pairs is ranked better; 0 only folds in.
+        ``epochs`` epochs (2), of which the one is kept that ranks the ``held_out`` share of the new pairs best.
         ``window`` drops pairs older than this, such as ``"365d"``. ``reading`` are fields of
         ``dgcf.data.columns.ReadOptions``, such as ``user_col``. What changed is ``updated.snapshot.about["update"]``.
         """

@@ -19,7 +19,7 @@ from dgcf.data.interactions import RatingFilter, collect
 from dgcf.data.pairs import Pairs
 from dgcf.data.prepare import Preparation, prepare_rows
 from dgcf.data.splits import Split
-from dgcf.data.update import HELD_OUT, Counts
+from dgcf.data.update import HELD_OUT
 from dgcf.data.update import update as update_dataset
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.evaluate.validation import validator
@@ -107,7 +107,7 @@ class Parent:
         )
 
 
-EPOCHS, PATIENCE = 5, 1
+EPOCHS, PATIENCE = 2, 1
 """The most epochs of an update, and how many of them may bring no better value."""
 
 
@@ -115,9 +115,9 @@ EPOCHS, PATIENCE = 5, 1
 class How:
     """The options of an update.
 
-    ``epochs``: at most so many, each validated; None is ``EPOCHS``, or 0 without a validation part. ``window``: drop
-    pairs that are so many seconds older than the newest. ``held_out``: the share of new pairs for validation.
-    ``settings`` replace those of the model; ``scratch``: also train anew, to compare.
+    ``epochs``: at most so many, of which validation chooses one; without a validation part exactly so many. None is
+    ``EPOCHS``. ``window``: drop pairs that are so many seconds older than the newest. ``held_out``: the share of new
+    pairs for validation. ``settings`` replace those of the model; ``scratch``: also train anew, to compare.
     """
 
     epochs: int | None = None
@@ -132,16 +132,11 @@ class How:
         if loop := {"epochs", "patience", "evaluate_every", "min_epochs"} & self.settings.keys():
             raise ConfigError(f"an update validates every epoch, so {min(loop)} cannot be set; use --epochs.")
 
-    def most_epochs(self, counts: Counts, parent: Parent) -> tuple[int, str | None]:
-        """Return the most epochs of an update, and a remark if nothing decides how many."""
-        if self.epochs is not None or parent.weights is None:
-            return self.epochs or 0, None
-        if counts.held_out:
-            return EPOCHS, None
-        return 0, (
-            "note: no new pair is held out, so nothing decides how long to train: new users and items are only folded "
-            "in; give --epochs to train."
-        )
+    def most_epochs(self, parent: Parent) -> int:
+        """Return the most epochs of an update; a solved model has none."""
+        if parent.weights is None:
+            return 0
+        return EPOCHS if self.epochs is None else self.epochs
 
 
 @dataclass(frozen=True)
@@ -189,8 +184,7 @@ def updated(
     dataset, counts = update_dataset(parent.dataset, rows, window=how.window, held_out=how.held_out, seed=parent.seed)
     if not counts.new_pairs and not counts.expired_pairs:
         return None
-    epochs, _ = how.most_epochs(counts, parent)
-    recipe, place = parent.recipe_of_update(epochs, PATIENCE, how.settings), pick_device(device)
+    recipe, place = parent.recipe_of_update(how.most_epochs(parent), PATIENCE, how.settings), pick_device(device)
     folded = fold_in(parent, dataset, recipe, place)
     start = None if folded.start is None else folded.start.checkpoint(recipe.train)
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None

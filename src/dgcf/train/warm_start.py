@@ -55,7 +55,9 @@ class Start:
     def checkpoint(self, config: TrainConfig) -> Checkpoint:
         """Return the state of a training whose first epoch, of no steps, ended with these weights."""
         value = self.validation.get(config.metric)
-        stopping = {"best": value, "best_epoch": 0 if value is None else 1, "stale": 0}
+        # Any validated epoch replaces the start: on few held-out pairs, the start is often the better one by chance.
+        best = value if config.epochs == 1 else None
+        stopping = {"best": best, "best_epoch": 0 if value is None else 1, "stale": 0}
         parts = {"model": self.tensors}
         if value is not None or config.epochs == 1:
             parts["best"] = {name: tensor.clone() for name, tensor in self.tensors.items()}
