@@ -87,6 +87,17 @@ def films(folder: Path, name: str) -> None:
     (folder / name).write_text("user,item,rating,timestamp\n" + "".join(rows))
 
 
+def newer(folder: Path) -> None:
+    """Write rows of a later day, of users of ``films`` and a new one, in the same columns."""
+    rows = [f"{user},Film {n},5,{90_000 + n}\n" for n in range(0, 30, 2) for user in ("anna", "person 3", "zoe")]
+    (folder / "yesterday.csv").write_text("user,item,rating,timestamp\n" + "".join(rows))
+
+
+def stock(folder: Path) -> None:
+    rows = [f"Film {n},{n % 3},{n % 7}\n" for n in range(30)]
+    (folder / "stock.csv").write_text("item,stock,brand\n" + "".join(rows))
+
+
 def demo(folder: Path) -> None:
     invoke("dgcf train ml-100k --model ease --out demo/run")
 
@@ -98,10 +109,11 @@ def prepared(folder: Path) -> None:
 
 
 FILES: dict[str, list[Callable[[Path], None]]] = {
-    "README.md": [lambda folder: films(folder, "purchases.csv"), demo],
+    "README.md": [lambda folder: films(folder, "purchases.csv"), newer, demo],
     "docs/data.md": [lambda folder: films(folder, "ratings.csv")],
     "docs/graph.md": [prepared],
     "docs/recommend.md": [lambda folder: films(folder, "ratings.csv")],
+    "docs/update.md": [lambda folder: films(folder, "purchases.csv"), newer, stock],
 }
 
 

@@ -98,7 +98,10 @@ def test_known_ids_keep_their_indices(shop: Path, once: tuple[Path, dict[str, An
 def test_three_updates_give_a_run_like_any_other(shop: Path, tmp_path: Path) -> None:
     run = shop / "run"
     for number in range(NIGHTS):
-        invoke("update", run, shop / f"night{number}.csv", "--out", tmp_path / f"{number}")
+        answer = invoke(
+            "update", run, shop / f"night{number}.csv", "--held-out", "0.3", "--out", tmp_path / f"{number}"
+        )
+        assert answer["held_out"] > 0, answer
         run = tmp_path / f"{number}"
     assert Run.open(run).finished
     assert {f"new{number}" for number in range(NIGHTS)} <= set(load(run).users)
