@@ -31,6 +31,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = films.train.union(films.validation, films.test)
     lines = [f"u{user},i{item}\n" for user in range(films.n_users) for item in pairs[user]]
     (folder / "data.csv").write_text("user,item\n" + "".join(lines))
+    (folder / "new.csv").write_text("user,item\n" + "".join(f"u00001,new{n}\nnew,i{n:05d}\n" for n in range(9)))
     recipe = resolve("dgcf", preset="plain", settings={"layers": 1, "dim": 4, "epochs": 2})
     run = Run.create(folder / "run", films, recipe, seed=0, device="cpu", source=str(folder / "data"))
     train(films, recipe, device="cpu", run=run)

@@ -29,6 +29,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "convert-parquet": ("data", "convert", "{data}", "--out", "{out}/set.parquet"),
     "convert-adjacency": ("data", "convert", "{data}", "--to", "adjacency", "--out", "{out}/set"),
     "train": ("train", "{data}", *PLAIN, "--out", "{out}/run"),
+    "update": ("update", "{run}", "{new}", "--device", "cpu", "--out", "{out}/run"),
     "tune": ("tune", "{data}", *QUICK, "--trials", "2", "--out", "{out}/study"),
     "compare": ("compare", "{data}", "--models", "bpr-mf,lightgcn", *PLAIN, "--out", "{out}/runs"),
     "recommend-all": ("recommend", "{films}", "--all", "--out", "{out}/all.csv"),
@@ -45,7 +46,13 @@ VERBS = {**READERS, **WRITERS}
 
 def words_of(verb: str, small: Path, out: Path) -> list[str]:
     """Return the arguments of a verb for the files of ``small``, with its output in ``out``."""
-    places = {"data": small / "data", "csv": small / "data.csv", "run": small / "run", "films": small / "films.dgcf"}
+    places = {
+        "data": small / "data",
+        "csv": small / "data.csv",
+        "new": small / "new.csv",
+        "run": small / "run",
+        "films": small / "films.dgcf",
+    }
     places |= {"project": small / "project", "out": out}
     return [word.format(**{name: str(path) for name, path in places.items()}) for word in VERBS[verb]]
 
