@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
+from shlex import quote, split
 from typing import Any
 
 import pytest
@@ -112,3 +113,40 @@ def test_without_validation_split_the_reason_is_given(tmp_path: Path) -> None:
     }
     shown = text("train", data, *PLAIN, "--baselines", "--out", tmp_path / "text").splitlines()
     assert shown[-1].startswith("not compared with the baselines: there is no validation split")
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    """A cp1252 export with columns that have no common names; `random` cannot be the best model on it."""
+    path = tmp_path / "der verkauf.csv"
+    rows = [f"K{user};Ärmel {(user % 5) * 8 + step};{1 if step else -1}" for user in range(60) for step in range(8)]
+    path.write_text("\n".join(["Kunde;Artikel;Menge", ";Ärmel 1;1", *rows]) + "\n", encoding="windows-1252")
+    return path
+
+
+READ = ["--encoding", "windows-1252", "--user-col", "Kunde", "--item-col", "Artikel", "--missing", "skip", "--header"]
+READ += ["--where", "Menge > 0 and Kunde <> 'K 9'"]
+
+
+def test_recommended_command_reads_the_file_in_the_same_way(export: Path, tmp_path: Path) -> None:
+    words = ("train", export, *READ, "--model", "random", "--baselines", "--out", tmp_path / "run")
+    *_, advice = text(*words).splitlines()
+    _, _, command = advice.partition(" is better here: ")
+    given, *again = split(command)
+    assert given == "dgcf", advice
+    assert fingerprint(again, tmp_path / "better") == fingerprint(None, tmp_path / "run")
+
+
+def test_command_of_tune_reads_the_file_in_the_same_way(export: Path, tmp_path: Path) -> None:
+    shown = text("tune", export, *READ, "--model", "item-knn", "--trials", "2", "--out", tmp_path / "study")
+    given, *again = split(shown.rpartition("train: ")[2])
+    assert given == "dgcf", shown
+    text("train", export, *READ, "--model", "random", "--out", tmp_path / "run")
+    assert fingerprint(again, tmp_path / "better") == fingerprint(None, tmp_path / "run")
+
+
+def fingerprint(words: list[str] | None, run: Path) -> str:
+    """Return the fingerprint of the data of a run, after training it with the command ``words``."""
+    if words is not None:
+        text(*words, "--out", run)
+    return str(json.loads((run / "run.json").read_text())["dataset"]["fingerprint"])

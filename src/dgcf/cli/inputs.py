@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -163,6 +164,18 @@ def read_and_show(source: str, preparation: Preparation | None = None, read: Rea
 def given_options(read: ReadOptions) -> dict[str, Any]:
     """Return the options that were given, by their names on the command line."""
     return {f"--{name.replace('_', '-')}": value for name, value in read.given.items()}
+
+
+def reading_words(source: str, dataset: Dataset) -> list[str]:
+    """Return the options by which a source was read, for a command that names it; a prepared one needs none."""
+    given = ReadOptions.of_record(dataset.read_options) if is_read(source) else ReadOptions()
+    words: list[str] = []
+    for option, value in given_options(given).items():
+        if isinstance(value, bool):
+            words.append(option if value else option.replace("--", "--no-", 1))
+        else:
+            words += [option, quote(str(value))]
+    return words
 
 
 def load_recommender(run: Path, data: str | None) -> Recommender:

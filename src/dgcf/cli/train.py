@@ -125,7 +125,7 @@ def command(
     watched = [summary.get("validated", summary) for summary in summaries]
     standing = stand(watched, dataset, metric, mask, bar=progress) if wanted else None
     answer = {**train.combine(summaries), "baselines": standing and standing.to_dict()}
-    emit(answer, as_json, lambda: view.draw_standing(standing, data))
+    emit(answer, as_json, lambda: view.draw_standing(standing, data, dataset))
 
 
 def _preparation(settings: Mapping[str, Any]) -> Preparation:

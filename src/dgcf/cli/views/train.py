@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import Any
 
+from dgcf.cli.inputs import reading_words
 from dgcf.cli.terminal import Table, out
+from dgcf.data import Dataset
 from dgcf.experiments.baselines import Standing
 
 
@@ -35,8 +37,11 @@ def draw(results: Sequence[dict[str, Any]]) -> None:
         out.print(f"run: {run}", soft_wrap=True)
 
 
-def draw_standing(standing: Standing | None, data: str) -> None:
-    """Print a line with the model and the baselines by their validation metric, then the command of a better one."""
+def draw_standing(standing: Standing | None, data: str, dataset: Dataset) -> None:
+    """Print a line with the model and the baselines by their validation metric, then the command of a better one.
+
+    The command names ``data`` as it was given, and reads it as ``dataset`` was read.
+    """
     if standing is None:
         return
     if standing.best is None:
@@ -45,4 +50,5 @@ def draw_standing(standing: Standing | None, data: str) -> None:
     numbers = [f"{model} {f'{value:.4f}'.removeprefix('0')}" for model, value in standing.values()]
     out.print(f"validation {standing.metric}: {', '.join(numbers)}", soft_wrap=True)
     if standing.best != standing.trained:
-        out.print(f"{standing.best} is better here: dgcf train {quote(data)} --model {standing.best}", soft_wrap=True)
+        words = ["dgcf", "train", quote(data), *reading_words(data, dataset), "--model", standing.best]
+        out.print(f"{standing.best} is better here: {' '.join(words)}", soft_wrap=True)

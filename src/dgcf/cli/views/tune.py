@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shlex import quote
 
+from dgcf.cli.inputs import reading_words
 from dgcf.cli.terminal import Table, notify, out
 from dgcf.experiments.study.trials import format_settings
 from dgcf.experiments.tune import Tuned
@@ -30,4 +31,6 @@ def draw(tuned: Tuned) -> None:
         out.print(f"importance: {shares}", soft_wrap=True)
     if tuned.importance_note:
         notify(f"note: {tuned.importance_note}")
-    out.print(f"train: dgcf train {quote(tuned.search.source)} --config {quote(answer['config'])}", soft_wrap=True)
+    source = tuned.search.source
+    words = [quote(source), *reading_words(source, tuned.search.dataset), "--config", quote(answer["config"])]
+    out.print(f"train: dgcf train {' '.join(words)}", soft_wrap=True)
