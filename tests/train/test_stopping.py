@@ -50,5 +50,13 @@ def test_the_state_survives_json() -> None:
     for values in ({}, {1: 0.3, 2: 0.1}):
         before, after = EarlyStopping(2, 0), EarlyStopping(2, 0)
         run(before, values)
-        after.restore(json.loads(json.dumps(before.state())))
+        after.restore(json.loads(json.dumps(before.state(), allow_nan=False)))
         assert before == after
+
+
+def test_state_that_any_value_improves_survives_json() -> None:
+    state = {"best": None, "best_epoch": 1, "stale": 0}
+    stopping = EarlyStopping(2, 0)
+    stopping.restore(state)
+    assert json.loads(json.dumps(stopping.state(), allow_nan=False)) == state
+    assert stopping.update(2, 0.0)

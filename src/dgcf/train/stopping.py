@@ -39,8 +39,9 @@ class EarlyStopping:
         return epoch > epochs or (done == 0 and self.exhausted)
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint; ``best`` is None before the first evaluation, as JSON has no −∞."""
-        return {"best": self.best if self.best_epoch else None, "best_epoch": self.best_epoch, "stale": self.stale}
+        """Return the state for a checkpoint; ``best`` is None as long as any value is better, as JSON has no −∞."""
+        best = None if self.best == float("-inf") else self.best
+        return {"best": best, "best_epoch": self.best_epoch, "stale": self.stale}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.best = float("-inf") if state["best"] is None else float(state["best"])
