@@ -6,8 +6,7 @@
 The model is trained before the first day, by ``dgcf train --on everything``. Each day adds its rows:
 
 - fold-in: the trained model with all rows since, none of its weights changed (``dgcf update --epochs 0``)
-- warm start: yesterday's model and today's rows, a chain over all days (``dgcf update --epochs 2 --held-out 0 --set
-  learning_rate=0.008 --set l2=0.005``)
+- warm start: yesterday's model and today's rows, a chain over all days (``dgcf update --held-out 0``)
 - retrained: all rows, on all pairs, with the epochs and item weights that validation chose before the first day: the
   last stage of ``dgcf train --on everything``, without the cost of the first. Every ``--retrain-every`` days.
 
@@ -50,9 +49,7 @@ RESULTS = Path("results/replay.jsonl")
 AHEAD = 7
 QUIET = Options("cpu", "train", 1e9, (), lambda: nullcontext(Observer()), lambda message: None)
 Record = dict[str, Any]
-SETTINGS = {"learning_rate": 0.008, "l2": 0.005}
-CHAINS = {"warm": How(epochs=2, held_out=0.0, settings=SETTINGS)}
-"""Chosen on eight days of the drifting log before the reported ones."""
+CHAINS = {"warm": How(held_out=0.0)}
 
 
 def movielens() -> tuple[TimedLog, int]:

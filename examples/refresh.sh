@@ -4,7 +4,7 @@
 set -eu
 rows=$1
 name=${2:-$(date +%F)}
-dgcf update current "$rows" --window 365d --epochs 2 --held-out 0 --out "runs/$name"
+dgcf update current "$rows" --window 365d --held-out 0 --out "runs/$name"
 if [ -d "runs/$name" ]; then # there is none if nothing was new
     ln -sfn "runs/$name" current
 fi

@@ -152,6 +152,20 @@ def test_only_folding_in_keeps_the_trained_weights(shop: Path, tmp_path: Path) -
     np.testing.assert_array_equal(after[more : more + len(before) - users], before[users:])
 
 
+def test_default_training_continues_with_the_rates_of_an_update(shop: Path, tmp_path: Path) -> None:
+    words = ("--set", "dim=4", "--set", "epochs=1", "--set", "blend=none", "--set", "l2=0.002", "--no-baselines")
+    invoke("train", shop / "old", *words, "--out", tmp_path / "run")
+    for number in range(2):  # of the second update, they are those of the first
+        source = tmp_path / ("first" if number else "run")
+        target = tmp_path / ("second" if number else "first")
+        settings = invoke("update", source, shop / f"night{number}.csv", "--out", target)["settings"]
+        assert (settings["learning_rate"], settings["l2"]) == (0.008, 0.002)
+    plain = ("--preset", "plain", "--set", "dim=4", "--set", "epochs=1", "--model", "bpr-mf")
+    invoke("train", shop / "old", *plain, "--out", tmp_path / "plain")
+    settings = invoke("update", tmp_path / "plain", shop / "night0.csv", "--out", tmp_path / "more")["settings"]
+    assert (settings["learning_rate"], settings["l2"]) == (0.001, 0.001)
+
+
 def test_solved_model_is_solved_again(shop: Path, tmp_path: Path) -> None:
     invoke("train", shop / "old", "--model", "ease", "--out", tmp_path / "ease")
     answer = invoke("update", tmp_path / "ease", shop / "night0.csv", "--out", tmp_path / "run")

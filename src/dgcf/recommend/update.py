@@ -31,6 +31,7 @@ from dgcf.recommend.snapshot import Snapshot
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, build, pick_device, resolve, train_together
 from dgcf.train.blend import Blender
+from dgcf.train.presets import settings_of_update
 from dgcf.train.warm_start import GATES, LAYER0, Start, Weights, warm_start
 
 _AT_LEAST = re.compile(r"rating >= (\S+)")
@@ -97,11 +98,13 @@ class Parent:
     def recipe_of_update(self, epochs: int, patience: int, settings: Mapping[str, Any] | None = None) -> Recipe:
         """Return the recipe of an update: the model's own, with at most so many epochs, and each of them validated.
 
-        The first epoch of the run is the start, which takes no step. The choice of item weights is kept.
+        The first epoch of the run is the start, which takes no step. The choice of item weights is kept. A default
+        training continues with other rates.
         """
         own = self.recipe.settings()
         if not self.recipe.entry.solved:
             own |= {"epochs": epochs + 1, "evaluate_every": 1, "min_epochs": 0, "patience": patience}
+            own |= settings_of_update(self.recipe.preset, own)
         return resolve(
             self.recipe.name, preset=self.recipe.preset, settings={**own, **(self.blend or {}), **(settings or {})}
         )

@@ -67,6 +67,9 @@ DEFAULT_LOOP: Settings = {
     "evaluate_every": 2,
     "patience": 6,
 }
+# An update of a default training goes through all pairs again, night after night. With the rates of the first training,
+# that overfits; chosen on a drifting log (docs/update.md).
+DEFAULT_UPDATE: Settings = {"learning_rate": 8e-3, "l2": 5e-3}
 DEFAULT_DGCF: Settings = {"self_loop": False, "blend": "auto"}
 STEPS_PER_EPOCH = 72
 SMALLEST_BATCH, LARGEST_BATCH = 256, 16_384
@@ -115,6 +118,13 @@ def preset_settings(preset: str, model: Entry, dataset: str, size: Size = UNKNOW
         return {**loop, "l2": 1e-2, **dgcf, **own}
     width = {"dim": own["dim"]} if own else {}
     return {**loop, **width, **BASELINE, **BASELINE_BY_DATASET.get(family, {})}
+
+
+def settings_of_update(preset: str, settings: Settings) -> Settings:
+    """Return the settings that an update replaces: those of a default training that are as the preset has them."""
+    if preset != DEFAULT:
+        return {}
+    return {key: value for key, value in DEFAULT_UPDATE.items() if settings.get(key) == DEFAULT_LOOP[key]}
 
 
 def settings_by_data(preset: str, model: Entry) -> frozenset[str]:
