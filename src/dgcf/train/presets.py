@@ -69,7 +69,7 @@ DEFAULT_LOOP: Settings = {
 }
 # An update of a default training goes through all pairs again, night after night. With the rates of the first training,
 # that overfits; chosen on a drifting log (docs/update.md).
-DEFAULT_UPDATE: Settings = {"learning_rate": 8e-3, "l2": 5e-3}
+DEFAULT_UPDATE: Mapping[str, float] = {"learning_rate": 8e-3, "l2": 5e-3}
 DEFAULT_DGCF: Settings = {"self_loop": False, "blend": "auto"}
 STEPS_PER_EPOCH = 72
 SMALLEST_BATCH, LARGEST_BATCH = 256, 16_384
@@ -120,7 +120,7 @@ def preset_settings(preset: str, model: Entry, dataset: str, size: Size = UNKNOW
     return {**loop, **width, **BASELINE, **BASELINE_BY_DATASET.get(family, {})}
 
 
-def settings_of_update(preset: str, settings: Settings) -> Settings:
+def settings_of_update(preset: str, settings: Settings) -> Mapping[str, float]:
     """Return the settings that an update replaces: those of a default training that are as the preset has them."""
     if preset != DEFAULT:
         return {}
