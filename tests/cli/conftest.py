@@ -60,4 +60,5 @@ def film_run(films: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = resolve("dgcf", preset="plain", settings=settings)
     run = Run.create(folder / "run", films, recipe, seed=0, device="cpu", source=str(folder / "films"))
     train(films, recipe, device="cpu", run=run)
+    load(run.path)  # saves the recommender, as `dgcf train` does
     return run.path
