@@ -23,6 +23,7 @@ def shop(films: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "exclude.csv").write_text("item_id\n" + "".join(f"{item}\n" for item in texts[50:60]))
     (folder / "boost.csv").write_text("item,boost\ni00030,2\n")
     (folder / "empty.txt").write_text("")
+    (folder / "ware.csv").write_bytes("Ware;Lager\ni00007;für später\ni00008;\n".encode("windows-1252"))
     return folder
 
 
@@ -57,6 +58,12 @@ def test_all_rules_together_are_those_of_python(dgcf_json: Any, film_run: Path, 
     assert len({row[1][-1] for row in rows[:5]}) == 5
     new = dgcf_json("recommend", film_run, "--items", "i00001", *words)
     assert [row["item"] for row in new["recommendations"]] == rec.recommend_for("i00001", 5, **arguments)["item"]
+
+
+def test_item_column_and_encoding_of_files(dgcf_json: Any, film_run: Path, films: Dataset, shop: Path) -> None:
+    words = ("--seen", "-k", "160", "--only", shop / "ware.csv", "--item-col", "Ware", "--encoding", "windows-1252")
+    answer = dgcf_json("recommend", film_run, "--user", "u00003", *words)
+    assert {row["item"] for row in answer["recommendations"]} == {"i00007", "i00008"}
 
 
 def test_several_users_are_answered_together(dgcf: Any, dgcf_json: Any, film_run: Path) -> None:
@@ -97,6 +104,10 @@ def test_id_comes_before_a_file_of_that_name(dgcf_json: Any, film_run: Path, tmp
         (["--items-table", "items.csv", "--where", "read_text('items.csv') = ''"], "--where holds read_text()"),
         (["--only", "gone.csv"], "there is no file gone.csv"),
         (["--only", "empty.txt"], "empty.txt holds no ids"),
+        (["--item-col", "x", "--items-table", "items.csv", "--max-per", "brand=1"], "no column 'x'"),
+        (["--exclude", "ware.csv"], "ware.csv is not utf-8 text; save it as UTF-8 or name its encoding, such as --enc"),
+        (["--exclude", "ware.csv", "--encoding", "klingon"], "encoding 'klingon' is not supported"),
+        (["--item-col", "Ware"], "--item-col is for the files of rules; give --only, --exclude"),
         (["--mmr", "1.5"], "mmr is 1.5, expected a number from 0 (relevance alone) to 1"),
     ],
     ids=lambda value: None if isinstance(value, str) else " ".join(value),

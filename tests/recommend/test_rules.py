@@ -21,7 +21,7 @@ from dgcf.errors import ConfigError, DataError
 from dgcf.ranking.rankings import ItemWeights
 from dgcf.ranking.topk import NumpyBackend
 from dgcf.ranking.weights import DenseWeights
-from dgcf.recommend import Recommender, Snapshot
+from dgcf.recommend import Recommender, Snapshot, load
 from dgcf.recommend.batch import Batch
 from dgcf.recommend.rules import Rules
 from tests.recommend.conftest import random_dataset, untrained
@@ -205,6 +205,44 @@ def test_parquet_of_ids(coded: Recommender, tmp_path: Path) -> None:
     assert allowed(coded, only=[tmp_path / "ids.parquet", "85123A"])[0] == {"007", "Été", "85123A"}
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
+def test_item_column_is_named_or_that_of_training(coded: Recommender, tmp_path: Path, kind: str) -> None:
+    """In lists of ids, tables of attributes and boosts alike; a list of ids alone needs no column."""
+    frame = pd.DataFrame({"Preis": [1, 2], "Artikel": ["007", "Été"], "boost": [1.0, 2.0]})
+    table: Any = frame
+    if kind == "csv":
+        table = tmp_path / "t.csv"
+        table.write_bytes(frame.to_csv(index=False).encode("windows-1252"))
+    elif kind == "parquet":
+        table = tmp_path / "t.parquet"
+        frame.to_parquet(table)
+    (tmp_path / "ids.txt").write_text("007\nlist.txt\n")
+    only = {} if kind == "frame" else {"only": [table, tmp_path / "ids.txt"]}
+    arguments = {**only, "items_table": table, "where": "Preis < 2", "boost": table, "encoding": "windows-1252"}
+    about = {**coded.snapshot.about, "dataset": {"item_col": "Artikel"}}
+    trained_so = Recommender.of(replace(coded.snapshot, about=about))
+    for rec, named in ((coded, {"item_col": "artikel"}), (trained_so, {})):
+        under = rec._prepared.resolve(None, {**arguments, **named})
+        assert under is not None
+        assert [rec.snapshot.items.texts[item] for item in np.flatnonzero(under.allowed)] == ["007"]
+        assert under.boost is not None
+        boosts = dict(zip(rec.snapshot.items.texts, under.boost.tolist(), strict=True))
+        assert {item: boost for item, boost in boosts.items() if boost} == {"007": 1, "Été": 2}
+    with pytest.raises(DataError, match=r"columns Preis, Artikel, boost, expected .* name it \(item_col, --item-col"):
+        coded._prepared.resolve(None, arguments)
+    with pytest.raises(DataError, match="no column 'Artikl', it has Preis, Artikel, boost; did you mean 'Artikel'"):
+        coded._prepared.resolve(None, {**arguments, "item_col": "Artikl"})
+
+
+def test_fit_records_the_item_column(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"Kunde": list("aabbcc"), "Artikel": list("xyyzzx")})
+    rec = Recommender("item-knn").fit(rows, user_col="Kunde", item_col="Artikel", on="everything")
+    rec.save(tmp_path / "a.dgcf")
+    rec = Recommender.of(load(tmp_path / "a.dgcf").snapshot)
+    table = pd.DataFrame({"Lager": [0, 1, 1], "Artikel": list("xyz")})
+    assert "x" not in rec.recommend("b", exclude_seen=False, items_table=table, where="Lager > 0")["item"]
+
+
 def test_ids_read_as_floats_are_whole_again(tmp_path: Path) -> None:
     """A column of whole numbers with a missing one, as pandas writes it."""
     rec = Recommender.of(untrained(random_dataset(3, 5)))
@@ -288,7 +326,10 @@ GOOD = pd.DataFrame({"item": ["i00001", "i00002"], "brand": ["a", "b"], "stock":
         ({"items_table": GOOD, "where": "stock > 0", "exclude": "i00001"}, "leave none .*exclude has 1"),
         ({"items_table": pd.concat([GOOD, GOOD]), "where": "stock > 0"}, "has the item 'i00001' more than once"),
         ({"items_table": GOOD.rename(columns={"item": "thing"}), "where": "stock > 0"}, "expected one for the item"),
-        ({"items_table": GOOD.assign(sku=1), "where": "stock > 0"}, "could each be the item; rename one"),
+        (
+            {"items_table": GOOD.assign(sku=1), "where": "stock > 0"},
+            "could each be the item; name it",
+        ),
         ({"items_table": GOOD.assign(item="x"), "where": "stock > 0"}, "has none of the 160 items"),
         ({"items_table": [1, 2], "where": "stock > 0"}, "cannot read a list, expected a path or a pandas"),
         ({"items_table": "nowhere.csv", "where": "stock > 0"}, "there is no file nowhere.csv; check the path"),

@@ -86,6 +86,17 @@ def command(
     mmr_candidates: Annotated[
         int, Option(help="Number of best items that --mmr re-ranks.", rich_help_panel=RULES)
     ] = 100,
+    item_col: Annotated[
+        str | None,
+        Option(
+            help="Column of the item in these files; found by usual names, and by that of the training data.",
+            rich_help_panel=RULES,
+            show_default=False,
+        ),
+    ] = None,
+    encoding: Annotated[str, Option(help="Encoding of these files, such as windows-1252.", rich_help_panel=RULES)] = (
+        "utf-8"
+    ),
     data: RunData = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -109,8 +120,9 @@ def command(
     if items and users and len(users) > 1:
         raise ConfigError("--items adds to one user's items; give one --user with it, or none for a new user.")
     given = _arguments(items_table, where, max_per, boost, mmr, mmr_candidates)
+    reading = _reading(item_col, encoding, files=bool(only or exclude or items_table or boost))
     rec = load_recommender(run, data)
-    rules = _rules(given, only, exclude, rec.snapshot.items)
+    rules = _rules(given, reading, only, exclude, rec.snapshot.items)
     from dgcf.recommend import answers
 
     new = cast("Unknown", unknown)  # another word is refused where users are looked up
@@ -155,8 +167,25 @@ def _arguments(
     return given
 
 
+def _reading(item_col: str | None, encoding: str, *, files: bool) -> RuleArguments:
+    """Return how to read the files of rules; refuse an option without a file."""
+    given: RuleArguments = {}
+    if item_col is not None:
+        given["item_col"] = item_col
+    if encoding != "utf-8":
+        given["encoding"] = encoding
+    if given and not files:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"{options} is for the files of rules; give --only, --exclude, --items-table or --boost.")
+    return given
+
+
 def _rules(
-    given: RuleArguments, only: list[str] | None, exclude: list[str] | None, catalogue: Vocabulary
+    given: RuleArguments,
+    reading: RuleArguments,
+    only: list[str] | None,
+    exclude: list[str] | None,
+    catalogue: Vocabulary,
 ) -> Rules | None:
     """Return all rules, or None if there are none."""
     from dgcf.recommend.rules import Rules
@@ -165,6 +194,7 @@ def _rules(
         given["only"] = _items(only, catalogue)
     if exclude:
         given["exclude"] = _items(exclude, catalogue)
+    given |= reading
     return Rules(**given) if given else None
 
 

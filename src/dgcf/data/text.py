@@ -132,8 +132,8 @@ def _checked(blocks: Iterator[bytes], encoding: str, name: str) -> Iterator[byte
                 _refuse_nul(block.decode("latin-1"), name, line)
             at = line + problem.object[: problem.start].decode(encoding, errors="ignore").count("\n")
             raise DataError(
-                f"line {at} of {name} is not {encoding} text; save it as UTF-8 or name its encoding with --encoding "
-                "latin-1."
+                f"line {at} of {name} is not {encoding} text; save it as UTF-8 or name its encoding, such as "
+                "--encoding windows-1252 or latin-1."
             ) from problem
         if place == 0:
             text = text.removeprefix("\ufeff")

@@ -54,6 +54,7 @@ Arrays = dict[str, NDArray[Any]]
 class _Dataset(TypedDict):
     name: str
     fingerprint: Sha256
+    item_col: NotRequired[str]
 
 
 class _About(TypedDict):

@@ -127,7 +127,7 @@ def capture(
             "preset": recipe.preset,
             "settings": recipe.settings(),
             **about,
-            "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+            "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint, **_item_column(dataset)},
             "dgcf": __version__,
         },
         users=dataset.users,
@@ -140,6 +140,13 @@ def capture(
         cosine=recipe.train.objective.cosine,
         load_layers=None if layers is None else partial(_same, layers),
     )
+
+
+def _item_column(dataset: Dataset) -> dict[str, str]:
+    """Return the entry of the item column's name, by which rules find it in tables; empty without a name."""
+    read = [*dataset.record.get("read", []), {}][0]
+    column = read.get("columns", {}).get("item") if read.get("header") is not False else None
+    return {"item_col": column} if isinstance(column, str) else {}
 
 
 def _same(layers: Layers) -> Layers:

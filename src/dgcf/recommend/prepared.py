@@ -149,7 +149,8 @@ class Prepared:
             near = did_you_mean(name, names) or "."
             raise ConfigError(f"there is no argument {name!r}; rules are {', '.join(names)}{near}")
         given = Rules(**arguments) if rules is None and arguments else rules
-        return given.resolve(self.names["item"]) if isinstance(given, Rules) else given
+        trained_on = self.snapshot.about.get("dataset", {}).get("item_col")
+        return given.resolve(self.names["item"], trained_on) if isinstance(given, Rules) else given
 
     def notes(self, notes: Sequence[str], rules: ItemRules | None, best: TopK, k: int) -> list[str]:
         """Return all notes on lists: those given, those on the rules, and one if a list is shorter than k."""

@@ -38,6 +38,20 @@ class RuleArguments(TypedDict, total=False):
     boost: Any
     mmr: float
     mmr_candidates: int
+    item_col: str | None
+    encoding: str
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How to read tables of items: the name of the item column (None: by its name), and the encoding of text files.
+
+    ``trained_on`` is the name of the item column of the training data, which is recognised as well.
+    """
+
+    item_col: str | None = None
+    encoding: str = "utf-8"
+    trained_on: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,8 @@ class Rules:
     columns, which recommended items satisfy. ``max_per``: how many items of a list may share a value of a column.
     ``boost``: numbers to add to the scores, as a mapping by item, or as a table with the columns item and boost; 1 is
     the difference between the best and the 100th best score of a user. ``mmr``: the weight, 0 to 1, of being unlike the
-    items before in the list; the best ``mmr_candidates`` items are re-ranked.
+    items before in the list; the best ``mmr_candidates`` items are re-ranked. ``item_col``: the column of the item in
+    all files and tables, if it has none of the usual names; ``encoding``: that of all text files.
     """
 
     only: Items | None = None
@@ -60,6 +75,8 @@ class Rules:
     boost: Any = None
     mmr: float = 0.0
     mmr_candidates: int = 100
+    item_col: str | None = None
+    encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         if not isinstance(self.max_per, Mapping):
@@ -76,17 +93,27 @@ class Rules:
             raise ConfigError(f"mmr is {self.mmr!r}, expected a number from 0 (relevance alone) to 1.")
         if not _whole(self.mmr_candidates):
             raise ConfigError(f"mmr_candidates is {self.mmr_candidates!r}; give a whole number from 1 on.")
+        files = (self.only, self.exclude, self.items_table, self.boost)
+        if all(given is None for given in files) and (self.item_col is not None or self.encoding != "utf-8"):
+            raise ConfigError(
+                "a column or an encoding of files was given, but no file; give only, exclude, items_table or boost, or "
+                "leave it out."
+            )
 
-    def resolve(self, names: Names) -> ItemRules:
-        """Return the rules by item index; raise ``DataError`` if they leave no item at all."""
-        return _Resolver(names).resolve(self)
+    def resolve(self, names: Names, trained_on: str | None = None) -> ItemRules:
+        """Return the rules by item index; raise ``DataError`` if they leave no item at all.
+
+        ``trained_on``: the name of the item column of the training data, which is recognised in files too.
+        """
+        return _Resolver(names, TableOptions(self.item_col, self.encoding, trained_on)).resolve(self)
 
 
 class _Resolver:
     """Turns ids into indices, and collects notes on ids that are ignored."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, options: TableOptions) -> None:
         self.names, self.items, self.notes = names, names.vocabulary, list[str]()
+        self.options = options
 
     def resolve(self, rules: Rules) -> ItemRules:
         allowed = np.ones(len(self.items), dtype=bool)
@@ -124,7 +151,7 @@ class _Resolver:
     def _in_file(self, path: Path, needed: bool) -> list[int]:
         from dgcf.recommend.item_tables import read_ids  # only now: rules without files need no table engine
 
-        ids, label = read_ids(path), shown(path.name)
+        ids, label = read_ids(path, self.options), shown(path.name)
         if not ids:
             if needed:
                 raise DataError(f"{label} holds no ids; give at least one item, or leave the rule out.")
@@ -158,7 +185,7 @@ class _Resolver:
         present, chosen = np.zeros((2, len(self.items)), dtype=bool)
         groups = [dict[str, int]() for _ in rules.max_per]
         group = np.full((len(rules.max_per), len(self.items)), -1, dtype=np.int64)
-        with open_table(rules.items_table) as table:
+        with open_table(rules.items_table, self.options) as table:
             columns = [table.column(name) for name in rules.max_per]
             condition = "true" if rules.where is None else table.condition(rules.where)
             for raw, satisfies, *values in table.rows(condition, *columns):
@@ -206,7 +233,7 @@ class _Resolver:
             return [(name, self.names.find(name), number) for name, number in given.items()]
         from dgcf.recommend.item_tables import open_table
 
-        with open_table(given) as table:
+        with open_table(given, self.options) as table:
             read = list(table.rows(table.column("boost")))
         if read and not self._known([raw for raw, _ in read], table.label):
             raise self._none_known([raw for raw, _ in read], table.label)
