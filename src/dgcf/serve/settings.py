@@ -1,0 +1,61 @@
+"""Settings of the service: where it listens, what it serves, and the limits on requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Scope = Literal["read", "write", "admin"]
+SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on a request: bytes, counts and seconds."""
+
+    body_bytes: int = 1_048_576
+    header_bytes: int = 16_384
+    url_bytes: int = 8_192
+    id_bytes: int = 512
+    k: int = 1_000
+    users: int = 256
+    items: int = 1_000
+    events: int = 1_000
+    page: int = 100
+    header_seconds: float = 10.0
+    body_seconds: float = 20.0
+    answer_seconds: float = 30.0
+    idle_seconds: float = 75.0
+    stop_seconds: float = 20.0
+    connections: int = 1_024
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``model``: a saved recommender or a run folder; ``data``: the folder of the events and of copies of models.
+
+    ``tokens``: the tokens of each scope. ``rate``: requests a second for each token or client, None without a limit.
+    ``retention``: seconds after which an event is deleted, None to keep all.
+    """
+
+    model: Path
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    tokens: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)
+    items_table: Path | None = None
+    rate: float | None = None
+    origins: tuple[str, ...] = ()
+    retention: float | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def events_file(self) -> Path:
+        return self.data / "events.sqlite3"
+
+    @property
+    def models_folder(self) -> Path:
+        return self.data / "models"
