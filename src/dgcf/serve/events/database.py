@@ -1,0 +1,177 @@
+"""The SQLite file of the event store: its schema, connections to it, and its errors as one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from dgcf.files import explain_os_errors, folder_lock
+from dgcf.serve.errors import RequestError, StoreFullError
+
+APPLICATION_ID = 0x64676366
+VERSION = 1
+BUSY_SECONDS = 10.0
+CHECKED_BYTES = 64 * 2**20
+"""Largest file that is checked completely when it is opened."""
+
+# A removed event keeps ``digest``, so that its key is not accepted again, and loses all that tells of the user.
+# ``time`` and ``received`` are microseconds since 1970. ``changed`` numbers the changes of users and items.
+SCHEMA = """
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL UNIQUE, key TEXT, user TEXT, item TEXT, kind TEXT,
+    weight REAL, time INTEGER, received INTEGER NOT NULL
+) STRICT;
+CREATE INDEX events_of_user ON events (user) WHERE user IS NOT NULL;
+CREATE INDEX events_by_receipt ON events (received);
+CREATE TABLE users (
+    user TEXT PRIMARY KEY, changed INTEGER NOT NULL, forgotten INTEGER NOT NULL, at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX changed_users ON users (changed);
+CREATE TABLE items (
+    item TEXT PRIMARY KEY, changed INTEGER NOT NULL, present INTEGER NOT NULL, title TEXT, attributes TEXT NOT NULL,
+    hidden INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX changed_items ON items (changed);
+CREATE TABLE models (
+    version INTEGER PRIMARY KEY AUTOINCREMENT, sha256 TEXT NOT NULL, path TEXT NOT NULL, published INTEGER NOT NULL
+) STRICT;
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO counters VALUES ('events', 0), ('change', 0), ('purged', 0);
+"""
+TABLES = {"events", "users", "items", "models", "counters"}
+
+
+class StoreError(RequestError):
+    """The file of the event store is damaged, foreign, or of a newer version."""
+
+    kind: ClassVar[str] = "store"
+    status, title = 503, "The event store cannot be read"
+
+
+def open_database(path: Path) -> None:
+    """Create the file if there is none, and check that it is a readable event store of this version."""
+    with explain_os_errors(path):
+        created = not path.parent.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if created:
+            _sync_folder(path.parent.parent)
+        with folder_lock(path.parent):
+            _check_file(path)
+            with explain(path, str(path)), contextlib.closing(connect(path)) as con:
+                if _is_empty(con, path):
+                    _create(con)
+                _check_content(con, path)
+        _sync_folder(path.parent)
+
+
+def connect(path: Path, *, read: bool = False) -> sqlite3.Connection:
+    """Return a connection that may be used by any thread, one at a time."""
+    con = sqlite3.connect(
+        path.absolute(), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
+    )
+    try:
+        con.execute("PRAGMA synchronous = FULL")
+        con.execute("PRAGMA secure_delete = ON")
+        con.execute(f"PRAGMA journal_size_limit = {CHECKED_BYTES}")
+        con.execute("PRAGMA trusted_schema = OFF")
+        if read:
+            con.execute("PRAGMA query_only = ON")
+    except BaseException:
+        con.close()
+        raise
+    return con
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is not a regular file, and a file that is not of SQLite."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is not a regular file, expected the events of a service; choose another data folder.")
+    with path.open("rb") as file:
+        start = file.read(16)
+    if start not in (b"", b"SQLite format 3\0"):
+        raise StoreError(
+            f"{path} is not an event store, or its start is damaged; restore it from a copy, or choose another data "
+            "folder."
+        )
+
+
+def _is_empty(con: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the file has no tables yet; refuse the database of another program or a newer version."""
+    tables = con.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    application = con.execute("PRAGMA application_id").fetchone()[0]
+    if not tables and application in (0, APPLICATION_ID):
+        return True
+    if application != APPLICATION_ID:
+        raise StoreError(f"{path} is the database of another program; choose another data folder.")
+    version = con.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        raise StoreError(
+            f"{path} has the schema version {version}, expected {VERSION}; open it with the version of dgcf that wrote "
+            "it, or a newer one."
+        )
+    return False
+
+
+def _create(con: sqlite3.Connection) -> None:
+    con.execute("PRAGMA journal_mode = WAL")
+    con.executescript(
+        f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;"
+    )
+
+
+def _check_content(con: sqlite3.Connection, path: Path) -> None:
+    con.execute("PRAGMA journal_mode = WAL")
+    tables = {name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    found = [("ok",)]
+    if path.stat().st_size <= CHECKED_BYTES:
+        found = con.execute("PRAGMA quick_check(1)").fetchall()
+    if not tables >= TABLES or found != [("ok",)]:
+        raise StoreError(f"{path} is damaged; restore it from a copy, or choose another data folder.")
+
+
+@contextlib.contextmanager
+def explain(path: Path, label: str | None = None) -> Iterator[None]:
+    """Turn an error of SQLite into a StoreFullError or a StoreError of one sentence that names the file."""
+    try:
+        yield
+    except sqlite3.Error as problem:
+        raise as_request_error(problem, label or path.name) from problem
+
+
+def as_request_error(problem: sqlite3.Error, label: str) -> RequestError:
+    """Return the error of a request that an error of SQLite makes fail."""
+    code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code == getattr(sqlite3, "SQLITE_READONLY_DBMOVED", None):
+        return StoreFullError(f"{label} was moved or deleted while it was in use; restart the service.")
+    reasons = {
+        sqlite3.SQLITE_FULL: "the disk is full; free some space and try again",
+        sqlite3.SQLITE_READONLY: "the file or its disk is read-only; make it writable and try again",
+        sqlite3.SQLITE_PERM: "the file may not be written; check its rights and try again",
+        sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check its folder and the free space, and try again",
+        sqlite3.SQLITE_IOERR: "the disk refuses to write; check its free space and its state, and try again",
+        sqlite3.SQLITE_BUSY: "another process holds its lock; try again",
+        sqlite3.SQLITE_LOCKED: "another process holds its lock; try again",
+    }
+    reason = reasons.get(code & 0xFF)
+    if reason is not None:
+        return StoreFullError(f"cannot write to {label}: {reason}.")
+    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreError(f"{label} is damaged; restore it from a copy, or choose another data folder.")
+    return StoreError(f"{label} cannot be used ({problem}); restore it from a copy, or choose another data folder.")
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,146 @@
+"""Reading the event store: events, items and models, and what changed since a position.
+
+Many rows are read as one JSON text, because Python's lock is released and taken again for each row that SQLite returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
+
+from dgcf.serve.events.database import connect, explain
+from dgcf.serve.events.records import Changes, ItemRecord, ModelRow, Position, StoredEvent
+
+PAGE = 20_000
+_EVENT = "seq, key, user, item, kind, weight, time"
+_ITEM = "item, title, attributes, hidden, present"
+
+
+class Reader:
+    """A connection for reading, which any thread may use, and one that notices commits."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock, self._version_lock = threading.Lock(), threading.Lock()
+        with explain(path):
+            self._con = connect(path, read=True)
+            self._watch = connect(path, read=True)
+
+    def close(self) -> None:
+        with self._lock, self._version_lock:
+            self._con.close()
+            self._watch.close()
+
+    def version(self) -> int:
+        """Return a number that changes with every commit, also of other processes."""
+        with self._version_lock, explain(self._path):
+            return int(self._watch.execute("PRAGMA data_version").fetchone()[0])
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Yield the connection within a transaction, so that all that is read belongs to one moment."""
+        with self._lock, explain(self._path):
+            self._con.execute("BEGIN")
+            try:
+                yield self._con
+            finally:
+                self._con.rollback()
+
+    def changes(self, since: Position) -> Changes:
+        """Return what was committed since a position."""
+        with self._reading() as con:
+            counters = dict(con.execute("SELECT name, value FROM counters").fetchall())
+            reset = since == Position.START or since.change < counters["purged"]
+            if reset:
+                since = Position.START
+            changed = _rows(con, "user, forgotten", "users WHERE changed > ?", since.change)
+            users = {} if reset else {user: _events(con, "user = ?", user) for user, _ in changed}
+            added = _events_after(con, since.event)
+            # Rows without a user are removed events: they count for the position.
+            newest = con.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
+            items = _rows(con, _ITEM, "items WHERE changed > ?", since.change)
+            return Changes(
+                position=Position(max(since.event, newest), counters["change"]),
+                reset=reset,
+                events=[event for event in added if event.user not in users] if users else added,
+                users=users,
+                forgotten={user for user, forgotten in changed if forgotten},
+                items={row[0]: _item(row) if row[4] else None for row in items if row[4] or not reset},
+                model=_model(con),
+            )
+
+    def events_of(self, user: str) -> list[StoredEvent]:
+        with self._reading() as con:
+            return _events(con, "user = ?", user)
+
+    def events_after(self, seq: int, limit: int) -> list[StoredEvent]:
+        with self._reading() as con:
+            return _page(con, "seq > ? AND user IS NOT NULL ORDER BY seq LIMIT ?", seq, limit)
+
+    def items(self) -> list[ItemRecord]:
+        with self._reading() as con:
+            return [_item(row) for row in _rows(con, _ITEM, "items WHERE present ORDER BY item")]
+
+    def item(self, item: str) -> ItemRecord | None:
+        with self._reading() as con:
+            rows = _rows(con, _ITEM, "items WHERE present AND item = ?", item)
+        return _item(rows[0]) if rows else None
+
+    def event(self, digest: bytes) -> StoredEvent | None:
+        with self._reading() as con:
+            found = _page(con, "digest = ? AND user IS NOT NULL", digest)
+        return found[0] if found else None
+
+    def forgotten(self) -> set[str]:
+        with self._reading() as con:
+            return {user for (user,) in _rows(con, "user", "users WHERE forgotten")}
+
+    def count(self) -> int:
+        with self._reading() as con:
+            return int(con.execute("SELECT value FROM counters WHERE name = 'events'").fetchone()[0])
+
+    def current_model(self) -> ModelRow | None:
+        with self._reading() as con:
+            return _model(con)
+
+
+def _rows(con: Connection, columns: str, source: str, *values: Any) -> list[list[Any]]:
+    """Return the rows of ``SELECT columns FROM source``."""
+    query = f"SELECT json_group_array(json_array({columns})) FROM (SELECT {columns} FROM {source})"
+    rows: list[list[Any]] = json.loads(con.execute(query, values).fetchone()[0])
+    return rows
+
+
+def _page(con: Connection, condition: str, *values: Any) -> list[StoredEvent]:
+    rows = _rows(con, _EVENT, f"events WHERE {condition}", *values)
+    return [StoredEvent._make((*row[:6], row[6] / 1e6)) for row in rows]
+
+
+def _events(con: Connection, condition: str, *values: Any) -> list[StoredEvent]:
+    """Return the events that meet a condition, in the order of ``seq``."""
+    return sorted(_page(con, f"{condition} AND user IS NOT NULL", *values))
+
+
+def _events_after(con: Connection, seq: int) -> list[StoredEvent]:
+    events: list[StoredEvent] = []
+    while page := _page(con, "seq > ? AND user IS NOT NULL ORDER BY seq LIMIT ?", seq, PAGE):
+        events += page
+        if len(page) < PAGE:
+            break
+        seq = page[-1].seq
+    return events
+
+
+def _item(row: list[Any]) -> ItemRecord:
+    item, title, attributes, hidden, _ = row
+    return ItemRecord(item, title, json.loads(attributes), bool(hidden))
+
+
+def _model(con: Connection) -> ModelRow | None:
+    found = con.execute("SELECT version, sha256, path, published FROM models ORDER BY version DESC LIMIT 1").fetchone()
+    return None if found is None else ModelRow(found[0], found[1], found[2], found[3] / 1e6)

@@ -1,0 +1,159 @@
+"""Writing statements of the event store; each runs within a transaction of the writer.
+
+Statements handle many rows at once, because Python's lock is released and taken again for each step of SQLite.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from sqlite3 import Connection
+
+from dgcf.serve.events.records import Event, ItemRecord
+
+CHUNK = 512
+_COLUMNS = ("digest", "key", "user", "item", "kind", "weight", "time", "received")
+_ROW = f"({', '.join('?' * len(_COLUMNS))})"
+
+
+def now() -> int:
+    """Return the present time in microseconds since 1970."""
+    return round(time.time() * 1e6)
+
+
+def digest(key: str) -> bytes:
+    """Return the digest that stands for a key, also after its event was removed."""
+    return hashlib.blake2b(key.encode(), digest_size=16).digest()
+
+
+def insert(con: Connection, batches: Sequence[Sequence[Event]]) -> list[list[bool]]:
+    """Store the events of all batches; return for each whether it is new (False: its key is known)."""
+    received = now()
+    digests = [[digest(event.key) for event in batch] for batch in batches]
+    rows = [
+        (mark, event.key, event.user, event.item, event.kind, event.weight, round(event.time * 1e6), received)
+        for batch, marks in zip(batches, digests, strict=True)
+        for event, mark in zip(batch, marks, strict=True)
+    ]
+    newest = con.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
+    before = con.total_changes
+    start = 0
+    while start < len(rows):
+        size = min(CHUNK, 1 << ((len(rows) - start).bit_length() - 1))  # a power of 2, so that few statements are kept
+        values = [value for row in rows[start : start + size] for value in row]
+        con.execute(f"INSERT OR IGNORE INTO events ({', '.join(_COLUMNS)}) VALUES {', '.join([_ROW] * size)}", values)
+        start += size
+    inserted = con.total_changes - before
+    _count(con, inserted)
+    if inserted == len(rows):
+        return [[True] * len(batch) for batch in batches]
+    text = con.execute("SELECT group_concat(hex(digest), ' ') FROM events WHERE seq > ?", [newest]).fetchone()[0]
+    new = {bytes.fromhex(word) for word in (text or "").split()}
+    return [[_take(new, mark) for mark in marks] for marks in digests]
+
+
+def _take(new: set[bytes], mark: bytes) -> bool:
+    """Return whether the digest is in ``new``, once."""
+    if mark not in new:
+        return False
+    new.remove(mark)
+    return True
+
+
+def remove(con: Connection, key: str) -> bool:
+    """Remove the event of a key; return False if there is none."""
+    found = con.execute("SELECT user FROM events WHERE digest = ? AND user IS NOT NULL", [digest(key)]).fetchone()
+    if found is None:
+        return False
+    _clear(con, "digest = ?", digest(key))
+    _count(con, -1)
+    _mark_users(con, [found[0]])
+    return True
+
+
+def forget(con: Connection, user: str) -> int:
+    """Remove all events of a user and mark the user as forgotten; return the number of events."""
+    count = _clear(con, "user = ?", user)
+    _count(con, -count)
+    _mark_users(con, [user], forgotten=True)
+    return count
+
+
+def _clear(con: Connection, condition: str, value: object) -> int:
+    nothing = ", ".join(f"{name} = NULL" for name in ("key", "user", "item", "kind", "weight", "time"))
+    return con.execute(f"UPDATE events SET {nothing} WHERE {condition}", [value]).rowcount
+
+
+def expire(con: Connection, before: int, limit: int) -> int:
+    """Delete up to ``limit`` events that were received before a time; return their number."""
+    oldest = "SELECT seq FROM events WHERE received < ? ORDER BY received LIMIT ?"
+    users, live, count = con.execute(
+        f"SELECT json_group_array(DISTINCT user), count(user), count(*) FROM events WHERE seq IN ({oldest})",
+        [before, limit],
+    ).fetchone()
+    if not count:
+        return 0
+    con.execute(f"DELETE FROM events WHERE seq IN ({oldest})", [before, limit])
+    _count(con, -live)
+    _mark_users(con, [user for user in json.loads(users) if user is not None])
+    return int(count)
+
+
+def purge(con: Connection, before: int) -> None:
+    """Delete the marks of users that lost events before a time, except those of forgotten users.
+
+    A reader at an older position is sent the whole content.
+    """
+    condition = "NOT forgotten AND at < ?"
+    newest = con.execute(f"SELECT max(changed) FROM users WHERE {condition}", [before]).fetchone()[0]
+    if newest is not None:
+        con.execute(f"DELETE FROM users WHERE {condition}", [before])
+        con.execute("UPDATE counters SET value = max(value, ?) WHERE name = 'purged'", [newest])
+
+
+def put_item(con: Connection, record: ItemRecord) -> bool:
+    """Store the record of an item in place of the one that there may be; return whether there was none."""
+    known = con.execute("SELECT count(*) FROM items WHERE item = ? AND present", [record.item]).fetchone()[0]
+    con.execute(
+        "INSERT OR REPLACE INTO items (item, changed, present, title, attributes, hidden) VALUES (?, ?, 1, ?, ?, ?)",
+        [record.item, _next_change(con), record.title, json.dumps(dict(record.attributes)), record.hidden],
+    )
+    return not known
+
+
+def delete_item(con: Connection, item: str) -> bool:
+    """Delete the record of an item; return False if there is none."""
+    done = con.execute(
+        "UPDATE items SET present = 0, title = NULL, attributes = '{}', hidden = 0, changed = ? "
+        "WHERE item = ? AND present",
+        [_next_change(con), item],
+    )
+    return done.rowcount > 0
+
+
+def publish_model(con: Connection, sha256: str, path: str) -> int:
+    """Add a generation of the model; return its version."""
+    done = con.execute("INSERT INTO models (sha256, path, published) VALUES (?, ?, ?)", [sha256, path, now()])
+    assert done.lastrowid is not None
+    return done.lastrowid
+
+
+def _mark_users(con: Connection, users: Sequence[str], *, forgotten: bool = False) -> None:
+    con.execute(
+        "INSERT INTO users SELECT value, ?, ?, ? FROM json_each(?) WHERE true "
+        "ON CONFLICT DO UPDATE SET changed = excluded.changed, forgotten = max(forgotten, excluded.forgotten), "
+        "at = excluded.at",
+        [_next_change(con), forgotten, now(), json.dumps(users)],
+    )
+
+
+def _next_change(con: Connection) -> int:
+    con.execute("UPDATE counters SET value = value + 1 WHERE name = 'change'")
+    return int(con.execute("SELECT value FROM counters WHERE name = 'change'").fetchone()[0])
+
+
+def _count(con: Connection, difference: int) -> None:
+    if difference:
+        con.execute("UPDATE counters SET value = value + ? WHERE name = 'events'", [difference])
