@@ -1,0 +1,203 @@
+"""Types of what the service answers, and of events that are sent; answers are plain dictionaries.
+
+Ids are as in the training data, texts or integers.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, NotRequired, TypedDict
+
+from dgcf.ids import RawId
+
+Kind = Literal["view", "click", "cart", "like", "purchase", "rating", "other", "dislike", "hide"]
+Attributes = dict[str, str | float | bool]
+
+
+class TitledItem(TypedDict):
+    item: RawId
+    title: str | None
+
+
+class Reason(TypedDict):
+    """One part of a score that a recommendation names."""
+
+    kind: str
+    id: RawId | None
+    title: str | None
+    value: float
+
+
+class RecommendedItem(TypedDict):
+    item: RawId
+    title: str | None
+    score: float
+    rank: int
+    why: NotRequired[str]
+    reasons: NotRequired[list[Reason]]
+
+
+class Recommendation(TypedDict):
+    """The list of one user. ``source``: the trained model, the user's events, or what is popular."""
+
+    user: RawId | None
+    known: bool
+    source: Literal["model", "events", "popular"]
+    recommendations: list[RecommendedItem]
+    notes: list[str]
+    model: int
+    items: NotRequired[list[TitledItem]]
+    negative: NotRequired[list[TitledItem]]
+
+
+class Recommendations(TypedDict):
+    users: list[Recommendation]
+    notes: list[str]
+    model: int
+
+
+class SimilarItem(TypedDict):
+    item: RawId
+    title: str | None
+    score: float
+    rank: int
+
+
+class SimilarItems(TypedDict):
+    item: RawId
+    title: str | None
+    similar: list[SimilarItem]
+    notes: list[str]
+    model: int
+
+
+class SimilarUser(TypedDict):
+    user: RawId
+    title: NotRequired[str | None]
+    score: float
+    rank: int
+
+
+class SimilarUsers(TypedDict):
+    user: RawId
+    title: NotRequired[str | None]
+    similar: list[SimilarUser]
+    notes: list[str]
+    model: int
+
+
+class Part(TypedDict):
+    """What one item, user or prior contributes to a score; ``layers``: the same by layer."""
+
+    kind: str
+    id: RawId | None
+    title: str | None
+    value: float
+    layers: list[float]
+    count: int | None
+
+
+class Explanation(TypedDict):
+    user: RawId | None
+    item: RawId
+    title: str | None
+    score: float
+    parts: list[Part]
+    by_kind: dict[str, float]
+    by_layer: list[float]
+    taken_by: str
+    residual: float
+    text: str
+    model: int
+
+
+class CatalogItem(TypedDict):
+    item: RawId
+    title: str | None
+    users: int
+    hidden: bool
+    attributes: Attributes
+
+
+class Items(TypedDict):
+    """A page of items; ``next`` is the cursor of the next page, None on the last one."""
+
+    items: list[CatalogItem]
+    next: str | None
+    model: int
+
+
+class Item(CatalogItem):
+    """``known``: whether the model was trained with the item."""
+
+    known: bool
+    model: int
+
+
+class UserEvent(TypedDict):
+    item: RawId
+    title: str | None
+    kind: Kind
+    weight: float
+    time: str
+    key: str
+
+
+class User(TypedDict):
+    """``history``: the items of training; ``events``: what came since."""
+
+    user: RawId
+    known: bool
+    history: list[TitledItem]
+    events: list[UserEvent]
+    model: int
+
+
+class Forgotten(TypedDict):
+    """``events``: the number of deleted events; None if the answer was lost and a repetition found nothing left."""
+
+    user: RawId
+    events: int | None
+
+
+class Event(TypedDict):
+    """An event to send; without a key, the client makes one."""
+
+    user: RawId
+    item: RawId
+    kind: NotRequired[Kind]
+    weight: NotRequired[float]
+    time: NotRequired[datetime | float | str]
+    key: NotRequired[str]
+
+
+class Sent(TypedDict):
+    """``stored`` and ``duplicates`` sum to the number of events; a duplicate was stored before, and counts once."""
+
+    stored: int
+    duplicates: int
+    keys: list[str]
+
+
+class Model(TypedDict):
+    version: int
+    model: str
+    preset: str | None
+    seed: int
+    settings: dict[str, Any]
+    metrics: dict[str, Any]
+    mask: str
+    dataset: dict[str, Any]
+    sha256: str
+    loaded: str
+    users: int
+    items: int
+    pairs: int
+    dgcf: str
+
+
+class Health(TypedDict):
+    """``ready``: whether the service answers; else ``detail`` says why not."""
+
+    ready: bool
+    detail: str | None
