@@ -1,0 +1,98 @@
+// The parts of a score: their kinds, a bar of them and a legend.
+
+import { h, s } from "./dom.js";
+import { percent, short, titleOf } from "./format.js";
+
+/** The kinds of parts in the order of a bar, with the name of each and a sentence on it. */
+export const KINDS = {
+  weights: ["Your items, by item weights", "What goes with your items in the training data, without the graph."],
+  item: ["Your items", "What your items pass on through the graph."],
+  user: ["Similar users", "What users with the same taste pass on through the graph."],
+  prior: ["Prior", "What the model has learned of this user apart from the graph."],
+  negative: ["Less like this", "What the items that you want less of take away."],
+};
+
+/** Return the name of a kind as it is said in one word. */
+export function kindName(kind) {
+  return KINDS[kind]?.[0] ?? kind;
+}
+
+/** Return the name of a part. */
+export function partName(part) {
+  if (part.kind === "prior") return "Prior";
+  return part.id === null || part.id === undefined ? part.title || kindName(part.kind) : titleOf(part.id, part.title);
+}
+
+/** Return parts in the order of a bar: by kind, the largest first; parts without a kind come last. */
+export function ordered(parts) {
+  const order = Object.keys(KINDS);
+  const place = (part) => (order.indexOf(part.kind) + order.length + 1) % (order.length + 1);
+  return [...parts].sort((a, b) => place(a) - place(b) || Math.abs(b.value) - Math.abs(a.value));
+}
+
+/** Return where a scale that holds all these bars begins and ends. */
+export function scaleOf(bars) {
+  const ends = bars.map((parts) => [sum(parts, (value) => value < 0), sum(parts, (value) => value > 0)]);
+  const low = Math.min(0, ...ends.map((end) => end[0]));
+  const high = Math.max(0, ...ends.map((end) => end[1]));
+  return high > low ? { low, high } : { low: 0, high: 1 };
+}
+
+function sum(parts, wanted) {
+  return parts.reduce((total, part) => (wanted(part.value) ? total + part.value : total), 0);
+}
+
+/** Return a bar with a piece for each part, to the right of zero what raises the score, to the left what lowers it. */
+export function bar(parts, scale) {
+  const width = scale.high - scale.low;
+  const at = (value) => (100 * (value - scale.low)) / width;
+  const ends = { up: 0, down: 0 };
+  const pieces = ordered(parts).map((part, index) => {
+    const side = part.value < 0 ? "down" : "up";
+    const [from, to] = [ends[side], ends[side] + part.value];
+    ends[side] = to;
+    const x = at(Math.min(from, to));
+    const size = Math.max(0, at(Math.max(from, to)) - x);
+    const tone = index % 2 ? "odd" : "even";
+    return s(
+      "rect",
+      { class: `piece ${part.kind} ${tone}`, x: `${x.toFixed(3)}%`, y: 0, width: `${size.toFixed(3)}%`, height: "100%" },
+      s("title", {}, `${partName(part)}: ${short(part.value)}`),
+    );
+  });
+  const zero = scale.low < 0 ? s("line", { class: "zero", x1: `${at(0)}%`, x2: `${at(0)}%`, y1: 0, y2: "100%" }) : null;
+  return s("svg", { class: "bar", "aria-hidden": "true", focusable: "false" }, pieces, zero);
+}
+
+/** Return a swatch in the colour of a kind. */
+export function swatch(kind) {
+  return h("span", { class: `swatch ${kind}`, "aria-hidden": "true" });
+}
+
+/** Return the names of the kinds that occur in the bars. */
+export function legend(bars) {
+  const present = new Set(bars.flat().map((part) => part.kind));
+  const kinds = Object.keys(KINDS).filter((kind) => present.has(kind));
+  if (!kinds.length) return null;
+  return h("ul", { class: "legend", "aria-label": "Colours of the bars" }, kinds.map((kind) => h("li", {}, swatch(kind), kindName(kind))));
+}
+
+/** Return the largest reasons in words: a swatch, a name and a share of what raises the score. */
+export function reasonList(parts, score, most = 3) {
+  const merged = new Map();
+  for (const part of parts) {
+    const own = part.kind === "weights" ? "item" : part.kind;
+    const key = own === "user" ? "user" : `${own} ${part.id}`;
+    const known = merged.get(key);
+    if (known) known.value += part.value;
+    else merged.set(key, { ...part, kind: own, value: part.value, name: own === "user" ? "similar users" : partName(part) });
+  }
+  const shown = [...merged.values()].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, most);
+  return h(
+    "ul",
+    { class: "reasons" },
+    shown.map((part) =>
+      h("li", {}, swatch(part.kind), h("span", { class: "reason-name" }, part.name), score > 0 && h("span", { class: "reason-share" }, percent(part.value / score))),
+    ),
+  );
+}

@@ -1,0 +1,102 @@
+// The list of recommendations: rank, title, reasons, a bar of the score and what can be done with each.
+
+import { fill, h, icon } from "./dom.js";
+import { learn, short, titleOf } from "./format.js";
+import { bar, legend, partName, reasonList, scaleOf } from "./reasons.js";
+
+const MOVE = 320;
+
+/** A list that remembers what it showed, so that a change is seen: new rows, rows that moved. */
+export class Results {
+  /** `acts`: `{icon, label(title), run(row)}` for each button of a row; `explain(row)`, `open(row)`: the bar and the title. */
+  constructor({ acts, explain, open }) {
+    Object.assign(this, { acts, explain, open });
+    this.element = h("div", { class: "results" });
+    this.ranks = null;
+  }
+
+  /** Show an answer; `compare`: whether rows say how they moved since the answer before. */
+  show(rows, { compare = false } = {}) {
+    const before = compare ? this.ranks : null;
+    const places = positions(this.element);
+    for (const row of rows) learn(row.item, row.title);
+    const bars = rows.map((row) => row.reasons ?? []);
+    const scale = scaleOf(bars);
+    const explained = bars.some((parts) => parts.length);
+    fill(
+      this.element,
+      explained && legend(bars),
+      h("ol", { class: explained ? "rows" : "rows bare" }, rows.map((row) => this.row(row, scale, before))),
+    );
+    this.ranks = new Map(rows.map((row) => [String(row.item), row.rank]));
+    animate(this.element, places);
+  }
+
+  /** Forget what was shown, for another user. */
+  forget() {
+    this.ranks = null;
+    fill(this.element);
+  }
+
+  row(row, scale, before) {
+    const title = titleOf(row.item, row.title);
+    const parts = row.reasons ?? [];
+    return h(
+      "li",
+      { class: "row", "data-item": row.item },
+      h("span", { class: "rank" }, row.rank),
+      h(
+        "div",
+        { class: "row-body" },
+        h("div", { class: "row-title" }, h("button", { type: "button", class: "title-button", on: { click: () => this.open(row) } }, title), moved(row, before)),
+        parts.length ? reasonList(parts, row.score) : row.why && h("p", { class: "why" }, row.why),
+      ),
+      parts.length ? this.meter(row, parts, scale, title) : null,
+      h(
+        "div",
+        { class: "row-acts" },
+        this.acts.map((act) => h("button", { type: "button", class: "icon-button", "data-act": act.icon, title: act.label(title), "aria-label": act.label(title), on: { click: () => act.run(row) } }, icon(act.icon))),
+      ),
+    );
+  }
+
+  meter(row, parts, scale, title) {
+    const spoken = [...parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, 3);
+    const label = `Explain ${title}: score ${short(row.score)}, of ${spoken.map((part) => `${partName(part)} ${short(part.value)}`).join(", ")}`;
+    return h(
+      "button",
+      { type: "button", class: "meter", "aria-label": label, title: "Explain the score", on: { click: () => this.explain(row) } },
+      bar(parts, scale),
+      h("span", { class: "score" }, short(row.score)),
+    );
+  }
+}
+
+function moved(row, before) {
+  if (before === null) return null;
+  const rank = before.get(String(row.item));
+  if (rank === undefined) return h("span", { class: "moved new" }, "new");
+  if (rank === row.rank) return null;
+  const up = rank > row.rank;
+  const by = Math.abs(rank - row.rank);
+  return h(
+    "span",
+    { class: `moved ${up ? "up" : "down"}` },
+    h("span", { "aria-hidden": "true" }, `${up ? "↑" : "↓"}${by}`),
+    h("span", { class: "unseen" }, `${up ? "up" : "down"} ${by} ${by === 1 ? "place" : "places"}`),
+  );
+}
+
+function positions(element) {
+  return new Map([...element.querySelectorAll(".row")].map((row) => [row.dataset.item, row.getBoundingClientRect().top]));
+}
+
+function animate(element, places) {
+  if (!places.size || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  for (const row of element.querySelectorAll(".row")) {
+    const from = places.get(row.dataset.item);
+    const by = from === undefined ? 0 : from - row.getBoundingClientRect().top;
+    if (from === undefined) row.animate([{ opacity: 0 }, { opacity: 1 }], { duration: MOVE, easing: "ease-out" });
+    else if (by) row.animate([{ transform: `translateY(${by}px)` }, { transform: "none" }], { duration: MOVE, easing: "cubic-bezier(.2,.8,.2,1)" });
+  }
+}
