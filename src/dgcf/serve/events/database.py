@@ -69,10 +69,10 @@ def open_database(path: Path) -> None:
         _sync_folder(path.parent)
 
 
-def connect(path: Path, *, read: bool = False) -> sqlite3.Connection:
+def connect(path: Path, *, read: bool = False, timeout: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Return a connection that may be used by any thread, one at a time."""
     con = sqlite3.connect(
-        path.absolute(), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
+        path.absolute(), timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=64
     )
     try:
         con.execute("PRAGMA synchronous = FULL")

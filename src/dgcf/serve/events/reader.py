@@ -19,6 +19,18 @@ from dgcf.serve.events.records import Changes, ItemRecord, ModelRow, Position, S
 PAGE = 20_000
 _EVENT = "seq, key, user, item, kind, weight, time"
 _ITEM = "item, title, attributes, hidden, present"
+_MODEL = "SELECT json_array(version, sha256, path, published) FROM models ORDER BY version DESC LIMIT 1"
+# Rows without a user are removed events: they count for the position only.
+_SINCE = f"""
+SELECT json_object(
+    'counters', (SELECT json_group_object(name, value) FROM counters),
+    'newest', (SELECT coalesce(max(seq), 0) FROM events),
+    'users', (SELECT json_group_array(json_array(user, forgotten)) FROM users WHERE changed > :change),
+    'items', (SELECT json_group_array(json_array({_ITEM})) FROM items WHERE changed > :change),
+    'model', ({_MODEL}),
+    'events', (SELECT json_group_array(json_array({_EVENT})) FROM (
+        SELECT {_EVENT} FROM events WHERE seq > :event AND user IS NOT NULL ORDER BY seq LIMIT {PAGE})))
+"""
 
 
 class Reader:
@@ -54,24 +66,22 @@ class Reader:
     def changes(self, since: Position) -> Changes:
         """Return what was committed since a position."""
         with self._reading() as con:
-            counters = dict(con.execute("SELECT name, value FROM counters").fetchall())
-            reset = since == Position.START or since.change < counters["purged"]
-            if reset:
-                since = Position.START
-            changed = _rows(con, "user, forgotten", "users WHERE changed > ?", since.change)
-            users = {} if reset else {user: _events(con, "user = ?", user) for user, _ in changed}
-            added = _events_after(con, since.event)
-            # Rows without a user are removed events: they count for the position.
-            newest = con.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
-            items = _rows(con, _ITEM, "items WHERE changed > ?", since.change)
+            found = _since(con, since)
+            reset = since == Position.START or since.change < found["counters"]["purged"]
+            if reset and since != Position.START:
+                since, found = Position.START, _since(con, Position.START)
+            users = {} if reset else {user: _events(con, "user = ?", user) for user, _ in found["users"]}
+            added = _stored(found["events"])
+            if len(added) == PAGE:
+                added += _events_after(con, added[-1].seq)
             return Changes(
-                position=Position(max(since.event, newest), counters["change"]),
+                position=Position(max(since.event, found["newest"]), found["counters"]["change"]),
                 reset=reset,
                 events=[event for event in added if event.user not in users] if users else added,
                 users=users,
-                forgotten={user for user, forgotten in changed if forgotten},
-                items={row[0]: _item(row) if row[4] else None for row in items if row[4] or not reset},
-                model=_model(con),
+                forgotten={user for user, forgotten in found["users"] if forgotten},
+                items={row[0]: _item(row) if row[4] else None for row in found["items"] if row[4] or not reset},
+                model=_model(found["model"]),
             )
 
     def events_of(self, user: str) -> list[StoredEvent]:
@@ -106,7 +116,8 @@ class Reader:
 
     def current_model(self) -> ModelRow | None:
         with self._reading() as con:
-            return _model(con)
+            found = con.execute(_MODEL).fetchone()
+        return _model(json.loads(found[0])) if found else None
 
 
 def _rows(con: Connection, columns: str, source: str, *values: Any) -> list[list[Any]]:
@@ -116,8 +127,18 @@ def _rows(con: Connection, columns: str, source: str, *values: Any) -> list[list
     return rows
 
 
+def _since(con: Connection, position: Position) -> dict[str, Any]:
+    """Return what was committed since a position; of the events the first ``PAGE``."""
+    values = {"event": position.event, "change": position.change}
+    found: dict[str, Any] = json.loads(con.execute(_SINCE, values).fetchone()[0])
+    return found
+
+
 def _page(con: Connection, condition: str, *values: Any) -> list[StoredEvent]:
-    rows = _rows(con, _EVENT, f"events WHERE {condition}", *values)
+    return _stored(_rows(con, _EVENT, f"events WHERE {condition}", *values))
+
+
+def _stored(rows: list[list[Any]]) -> list[StoredEvent]:
     return [StoredEvent._make((*row[:6], row[6] / 1e6)) for row in rows]
 
 
@@ -141,6 +162,5 @@ def _item(row: list[Any]) -> ItemRecord:
     return ItemRecord(item, title, json.loads(attributes), bool(hidden))
 
 
-def _model(con: Connection) -> ModelRow | None:
-    found = con.execute("SELECT version, sha256, path, published FROM models ORDER BY version DESC LIMIT 1").fetchone()
-    return None if found is None else ModelRow(found[0], found[1], found[2], found[3] / 1e6)
+def _model(row: list[Any] | None) -> ModelRow | None:
+    return None if row is None else ModelRow._make((*row[:3], row[3] / 1e6))

@@ -13,9 +13,13 @@ from sqlite3 import Connection
 
 from dgcf.serve.events.records import Event, ItemRecord
 
-CHUNK = 512
-_COLUMNS = ("digest", "key", "user", "item", "kind", "weight", "time", "received")
-_ROW = f"({', '.join('?' * len(_COLUMNS))})"
+_DIGEST = 16
+_FIELDS = ("key", "user", "item", "kind", "weight", "time")
+_VALUES = ", ".join(f"json_extract(value, '$[{place}]')" for place in range(len(_FIELDS)))
+_INSERT = f"""
+INSERT OR IGNORE INTO events (digest, received, {", ".join(_FIELDS)})
+SELECT substr(:digests, 1 + {_DIGEST} * json_each.key, {_DIGEST}), :received, {_VALUES} FROM json_each(:rows) WHERE true
+"""
 
 
 def now() -> int:
@@ -25,33 +29,32 @@ def now() -> int:
 
 def digest(key: str) -> bytes:
     """Return the digest that stands for a key, also after its event was removed."""
-    return hashlib.blake2b(key.encode(), digest_size=16).digest()
+    return hashlib.blake2b(key.encode(), digest_size=_DIGEST).digest()
 
 
 def insert(con: Connection, batches: Sequence[Sequence[Event]]) -> list[list[bool]]:
     """Store the events of all batches; return for each whether it is new (False: its key is known)."""
-    received = now()
-    digests = [[digest(event.key) for event in batch] for batch in batches]
+    marks = [[digest(event.key) for event in batch] for batch in batches]
     rows = [
-        (mark, event.key, event.user, event.item, event.kind, event.weight, round(event.time * 1e6), received)
-        for batch, marks in zip(batches, digests, strict=True)
-        for event, mark in zip(batch, marks, strict=True)
+        (event.key, event.user, event.item, event.kind, event.weight, round(event.time * 1e6))
+        for batch in batches
+        for event in batch
     ]
-    newest = con.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
     before = con.total_changes
-    start = 0
-    while start < len(rows):
-        size = min(CHUNK, 1 << ((len(rows) - start).bit_length() - 1))  # a power of 2, so that few statements are kept
-        values = [value for row in rows[start : start + size] for value in row]
-        con.execute(f"INSERT OR IGNORE INTO events ({', '.join(_COLUMNS)}) VALUES {', '.join([_ROW] * size)}", values)
-        start += size
+    values = {
+        "digests": b"".join(mark for batch in marks for mark in batch),
+        "received": now(),
+        "rows": json.dumps(rows, ensure_ascii=False),
+    }
+    con.execute(_INSERT, values)
     inserted = con.total_changes - before
     _count(con, inserted)
     if inserted == len(rows):
         return [[True] * len(batch) for batch in batches]
-    text = con.execute("SELECT group_concat(hex(digest), ' ') FROM events WHERE seq > ?", [newest]).fetchone()[0]
+    newest = "SELECT digest FROM events ORDER BY seq DESC LIMIT ?"
+    text = con.execute(f"SELECT group_concat(hex(digest), ' ') FROM ({newest})", [inserted]).fetchone()[0]
     new = {bytes.fromhex(word) for word in (text or "").split()}
-    return [[_take(new, mark) for mark in marks] for marks in digests]
+    return [[_take(new, mark) for mark in batch] for batch in marks]
 
 
 def _take(new: set[bytes], mark: bytes) -> bool:

@@ -18,12 +18,14 @@ from typing import Any, TypeVar
 from dgcf.errors import DgcfError
 from dgcf.serve.errors import NotReadyError, StoreFullError
 from dgcf.serve.events import statements
-from dgcf.serve.events.database import as_request_error, connect
+from dgcf.serve.events.database import BUSY_SECONDS, as_request_error, connect
 from dgcf.serve.events.records import Event
 
 T = TypeVar("T")
 JOBS, EVENTS = 512, 8_192
 """Largest number of jobs, and of their events, in one transaction."""
+_POLL = 0.008
+"""Seconds that SQLite waits for another process before it is called again."""
 EXPIRED_AT_ONCE = 500
 PURGED_AFTER = 86_400.0
 """Seconds after which the marks of users that lost events are deleted."""
@@ -135,8 +137,8 @@ class Writer:
         """Return the result of ``function`` once it is committed; after an error the connection is opened anew."""
         try:
             if self._con is None:
-                self._con = connect(self._path)
-            self._con.execute("BEGIN IMMEDIATE")
+                self._con = connect(self._path, timeout=_POLL)
+            _begin(self._con)
             result = function(self._con)
             self._con.execute("COMMIT")
         except BaseException:
@@ -153,8 +155,7 @@ class Writer:
         with contextlib.suppress(sqlite3.Error):
             self._con.execute("PRAGMA busy_timeout = 200")
             self._con.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        with contextlib.suppress(sqlite3.Error):
-            self._con.execute("PRAGMA busy_timeout = 10000")
+            self._con.execute(f"PRAGMA busy_timeout = {round(_POLL * 1000)}")
 
     def _expire(self) -> None:
         """Delete some events beyond the retention; if more are left, go on after the jobs that wait."""
@@ -170,6 +171,18 @@ class Writer:
             with contextlib.suppress(sqlite3.Error, DgcfError):  # a full disk, or another process: later
                 more = self._transaction(delete) == EXPIRED_AT_ONCE
         self._due = time.monotonic() + (0 if more else self._pause)
+
+
+def _begin(con: sqlite3.Connection) -> None:
+    """Begin to write; wait for another process by the first, short pauses of SQLite, since its later ones are long."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            con.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as problem:
+            if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
 
 
 def _results(con: sqlite3.Connection, jobs: Sequence[_Job]) -> list[Any]:
