@@ -6,14 +6,15 @@ searched as exactly as any other, by the same code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dgcf.data.pairs import Pairs
-from dgcf.ranking.arrays import Indices, Rows
+from dgcf.ranking.arrays import Floats, Indices, Rows
 from dgcf.ranking.blend import BlendIndex, BlendQueries
-from dgcf.ranking.topk import EmbeddingIndex, ItemIndex, WeightIndex
+from dgcf.ranking.topk import Candidates, EmbeddingIndex, ItemIndex, WeightIndex, exact_scores
 
 
 def boosted_index(index: ItemIndex[Any], boost: Rows) -> ItemIndex[Any]:
@@ -48,6 +49,41 @@ def take_queries(queries: Any, chosen: Indices) -> Any:
             return queries.take(chosen)
         case _:
             return queries[chosen]
+
+
+def join_queries(parts: Sequence[Any]) -> Any:
+    """Return the queries of all parts, which are of one index."""
+    if len(parts) == 1:
+        return parts[0]
+    match parts[0]:
+        case BlendQueries():
+            rows, items, scale = zip(*parts, strict=True)
+            return BlendQueries(np.concatenate(rows), stacked(items), np.concatenate(scale))
+        case Pairs():
+            return stacked(parts)
+        case _:
+            return np.concatenate(parts)
+
+
+def score_all(index: ItemIndex[Any], query: Any) -> Floats:
+    """Return the exact scores of all items for a single query, (n_items,)."""
+    match index:
+        case EmbeddingIndex(rows=rows):
+            everything = Candidates(np.zeros(len(rows), dtype=np.int64), np.arange(len(rows)))
+            return exact_scores(query, rows, everything)
+        case BlendIndex(rows=rows, weights=weights):
+            sums = weights.scores(query.items[0]) * query.scale[0]
+            return score_all(rows, query.rows) + np.asarray(sums, dtype=np.float64)
+        case WeightIndex() as sums:
+            return sums.scores(query[0])
+    raise TypeError(f"{type(index).__name__} cannot score all items")
+
+
+def stacked(parts: Sequence[Pairs]) -> Pairs:
+    """Return the rows of all parts, one below the other."""
+    lengths = np.concatenate([np.diff(part.indptr) for part in parts])
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Pairs(indptr, np.concatenate([part.indices for part in parts]), parts[0].n_items)
 
 
 def _with_column(rows: Rows, column: Rows) -> Rows:

@@ -31,15 +31,16 @@ from dgcf.recommend.foldin import Folded, FoldIn
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.recommend.table import Table
 
-Kind = Literal["weights", "item", "user", "prior"]
+Kind = Literal["weights", "item", "user", "prior", "negative"]
 KINDS: dict[Kind, str] = {
     "weights": "your own items, by item weights",
     "item": "your own items",
     "user": "similar users",
     "prior": "your own prior",
+    "negative": "items to avoid",
 }
 _NAMED = 3
-_COLOURS = {"weights": "#3a8f5c", "item": "#3b6fb6", "user": "#e08a2e", "prior": "#7a7a7a"}
+_COLOURS = {"weights": "#3a8f5c", "item": "#3b6fb6", "user": "#e08a2e", "prior": "#7a7a7a", "negative": "#b8434e"}
 _BARS = 8
 
 
@@ -97,6 +98,16 @@ class Explanation:
         score = self.score + float(sum(value for _, value in values))
         return replace(self, score=score, parts=(*added, *self.parts))
 
+    def minus(self, other: Explanation, factor: float) -> Explanation:
+        """Return the explanation of this score less ``factor`` times another one, whose parts become negative ones."""
+        width = max((len(part.layers) for part in self.parts), default=1)
+
+        def negative(part: Part) -> Part:
+            return Part("negative", part.id, part.title, (0.0,) * width, part.count, -factor * part.value)
+
+        parts = sorted(map(negative, other.parts), key=lambda part: part.value)
+        return replace(self, score=self.score - factor * other.score, parts=(*self.parts, *parts))
+
     @property
     def residual(self) -> float:
         """The rounding error: the score minus the sum of its parts."""
@@ -104,7 +115,12 @@ class Explanation:
 
     @property
     def by_kind(self) -> dict[str, float]:
-        return {kind: float(sum(part.value for part in self.parts if part.kind == kind)) for kind in KINDS}
+        return {kind: float(sum(part.value for part in self.parts if part.kind == kind)) for kind in self.kinds}
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """The kinds of parts; ``negative`` only where items to avoid were given."""
+        return [kind for kind in KINDS if kind != "negative" or any(part.kind == kind for part in self.parts)]
 
     @property
     def by_layer(self) -> list[float]:
@@ -117,7 +133,7 @@ class Explanation:
     def top(self, n: int) -> Explanation:
         """Return the n parts of each kind with the greatest absolute value, and the rest of each kind as one part."""
         kept: list[Part] = []
-        for kind in KINDS:
+        for kind in self.kinds:
             parts = sorted((part for part in self.parts if part.kind == kind), key=lambda part: -abs(part.value))
             kept += parts[:n]
             if rest := parts[n:]:
@@ -300,7 +316,7 @@ def draw_bars(explanation: Explanation, path: str | Path) -> Path:
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_xlabel(f"adds to the score ({explanation.score:.4f} in all)")
     axes.set_title(f"Why {explanation.title}".replace("$", r"\$"))
-    handles = [axes.barh([0], [0], color=_COLOURS[name], label=label) for name, label in KINDS.items()]
+    handles = [axes.barh([0], [0], color=_COLOURS[kind], label=KINDS[kind]) for kind in explanation.kinds]
     axes.legend(handles=handles, loc="lower right")
     with atomic_file(target) as beside:
         figure.savefig(beside, format=kind, dpi=150)

@@ -78,6 +78,18 @@ class Neighbours:
             "item": _Half(Rt.indptr.astype(np.int64), Rt.indices, item_degree, item_cross),
         }
 
+    def with_items(self, train: Pairs) -> Neighbours:
+        """Return the neighbours in ``train``, the same pairs among more items."""
+        wider = Neighbours(train, self.rule)
+        halves = self._halves
+        more = train.n_items - self.train.n_items
+        items = halves["item"]
+        zeros = np.zeros(more)
+        indptr = np.concatenate([items.indptr, np.full(more, items.indptr[-1])])
+        degrees = (np.concatenate([degree, zeros]) for degree in (items.degree, items.cross_degree))
+        wider.__dict__["_halves"] = {"user": halves["user"], "item": _Half(indptr, items.indices, *degrees)}
+        return wider
+
     def degree(self, side: Side) -> Floats:
         """Return the number of training neighbours of each node of a side."""
         return self._halves[side].degree
@@ -163,6 +175,14 @@ class FoldIn:
         mean = self.snapshot.layer_weights(depth) @ layers
         length = max(float(np.linalg.norm(mean)), 1e-12) if self.snapshot.cosine else 1.0
         return Folded(row, layers, gates, (mean / length).astype(np.float32), length)
+
+    def with_items(self, snapshot: Snapshot) -> FoldIn:
+        """Return the fold-in of a snapshot that has more items, none with a training pair."""
+        wider = FoldIn(snapshot)
+        wider.neighbours = self.neighbours.with_items(snapshot.train)
+        if self.layers.gate_logits is not None:
+            wider.__dict__["gate_lines"] = self.gate_lines
+        return wider
 
     def _first(self, side: Side) -> int:
         """Return the number of a side's first node."""

@@ -27,8 +27,9 @@ from dgcf.recommend.users import Users, users_of
 class Prepared:
     """A snapshot and its derived structures, each computed on first use."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, folding: FoldIn | None = None) -> None:
         self.snapshot = snapshot
+        self._folding = folding
         self._last_ranker: Ranker | None = None
 
     @cached_property
@@ -37,7 +38,7 @@ class Prepared:
 
     @cached_property
     def folding(self) -> FoldIn:
-        return FoldIn(self.snapshot)
+        return FoldIn(self.snapshot) if self._folding is None else self._folding
 
     @cached_property
     def users(self) -> Users:

@@ -174,12 +174,14 @@ class Recommender:
         return self if result is None else Recommender.of(result[0], HeldOut(result[1]))
 
     @classmethod
-    def of(cls, snapshot: Snapshot, held_out: HeldOut | None = None) -> Recommender:
+    def of(cls, trained: Snapshot | Prepared, held_out: HeldOut | None = None) -> Recommender:
         """Return a recommender of a model that was trained before; ``held_out`` is what it can be measured on."""
+        prepared = trained if isinstance(trained, Prepared) else Prepared(trained)
+        snapshot = prepared.snapshot
         about = snapshot.about
         rec = cls.__new__(cls)  # its parameters are not checked, which needs torch
         rec._take(snapshot.model, about.get("preset", "plain"), about.get("seed", 0), "auto", about.get("settings", {}))
-        rec.snapshot, rec._held_out = snapshot, held_out or HeldOut()
+        rec._fitted, rec._held_out = prepared, held_out or HeldOut()
         return rec
 
     @property
