@@ -1,0 +1,276 @@
+"""The engine of a worker: answers requests with the present model and all events that are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from dgcf.ids import RawId
+from dgcf.ranking.arrays import Side
+from dgcf.serve.engine import answers, catalogue, charts
+from dgcf.serve.engine.asks import Ask
+from dgcf.serve.engine.attributes import read_attributes
+from dgcf.serve.engine.catalogue import Catalogue
+from dgcf.serve.engine.overlay import Overlay
+from dgcf.serve.engine.served import Served, delete_old_copies, load_copy, take_copy
+from dgcf.serve.engine.thread import ModelThread
+from dgcf.serve.engine.view import Attributes, View
+from dgcf.serve.errors import ModelRefusedError, NotReadyError, RequestError
+from dgcf.serve.events.store import EventStore
+from dgcf.serve.settings import Settings
+
+T = TypeVar("T")
+log = logging.getLogger("dgcf.serve")
+
+
+class Engine:
+    """Answers requests; all methods are coroutines of one event loop.
+
+    A request takes the model and the events once, in the model thread, so an answer never mixes two models and always
+    sees every event that was stored before the request came.
+    """
+
+    def __init__(self, settings: Settings, store: EventStore) -> None:
+        self.settings, self.store = settings, store
+        self.ready = False
+        self.model_version = 0
+        self.model_loaded = ""
+        self._overlay = Overlay(store)
+        self._attributes: Attributes = {}
+        self._served: Served | None = None
+        self._view: View | None = None
+        self._catalogue: Catalogue | None = None
+        self._charts: dict[str, Any] | None = None
+        self._thread = ModelThread(self._recommend)
+        self._loader = ThreadPoolExecutor(1, "loader")
+        self._reloading = asyncio.Lock()
+        self._following: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def start(self, *, fresh: bool = True) -> None:
+        """Load the model and answer a first request.
+
+        ``fresh``: publish the model of the settings, as the first worker of a server does. Others, and workers that are
+        started again, load the newest published one, whatever has been written to the path since. Raises
+        ``ModelRefusedError``.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._attributes = await self._load(lambda: read_attributes(self.settings.items_table))
+        if fresh or self.store.current_model() is None:
+            await self.reload()
+        else:
+            await self._follow()
+        user = self._require_served().snapshot.users.id_of(0)
+        await self.recommend(user, k=1)
+        self.ready = True
+
+    async def close(self) -> None:
+        """Answer what waits, and end the threads."""
+        self.ready = False
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.close)
+        self._loader.shutdown()
+
+    # Lists
+
+    async def recommend(self, user: RawId, *, k: int = 10, seen: bool = False, why: bool = False) -> dict[str, Any]:
+        """Return the k best items for a user: known, new with events, or unknown, who gets popular items."""
+        return await self._thread.rank(Ask(user, k=k, seen=seen, why=why))
+
+    async def recommend_users(
+        self,
+        users: Sequence[RawId],
+        *,
+        k: int = 10,
+        seen: bool = False,
+        why: bool = False,
+        only: Sequence[RawId] | None = None,
+        exclude: Sequence[RawId] = (),
+        max_per: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Return the lists of several users, each once, of one model."""
+        rules = _rules(only, exclude, max_per)
+        asks = [Ask(user, k=k, seen=seen, why=why, **rules) for user in dict.fromkeys(users)]
+        found = await self._thread.call(lambda: self._recommend(asks))
+        for answer in found:
+            if isinstance(answer, Exception):
+                raise answer
+        lists = [dict(answer) for answer in found if not isinstance(answer, Exception)]
+        version = lists[0]["model"] if lists else self.model_version
+        return {"users": lists, "notes": [], "model": version}
+
+    async def recommend_for(
+        self,
+        items: Sequence[RawId],
+        negative: Sequence[RawId] = (),
+        *,
+        user: RawId | None = None,
+        k: int = 10,
+        seen: bool = False,
+        why: bool = False,
+        only: Sequence[RawId] | None = None,
+        exclude: Sequence[RawId] = (),
+        max_per: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Return the k best items for the items of a new user, or for a known user with more items."""
+        rules = _rules(only, exclude, max_per)
+        return await self._thread.rank(Ask(user, tuple(items), tuple(negative), k, seen, why, **rules))
+
+    # Single answers
+
+    async def similar(self, side: Side, name: RawId, *, k: int = 10) -> dict[str, Any]:
+        """Return the k most similar items of an item, or users of a user."""
+        return await self._call(lambda view: answers.similar(view, side, name, k))
+
+    async def explain(self, user: RawId, item: RawId, *, top: int = 5) -> dict[str, Any]:
+        """Return the parts of an item's score for a user."""
+        return await self._call(lambda view: answers.explain(view, Ask(user), item, top))
+
+    async def explain_for(
+        self,
+        items: Sequence[RawId],
+        negative: Sequence[RawId],
+        item: RawId,
+        *,
+        user: RawId | None = None,
+        top: int = 5,
+    ) -> dict[str, Any]:
+        """Return the parts of an item's score for the items of a new user, or a known user with more items."""
+        ask = Ask(user, tuple(items), tuple(negative))
+        return await self._call(lambda view: answers.explain(view, ask, item, top))
+
+    async def items(self, query: str = "", cursor: str | None = None, limit: int = 20) -> dict[str, Any]:
+        """Return items by title or id, the most popular first."""
+
+        def search(view: View) -> dict[str, Any]:
+            present = self._catalogue
+            if present is None or present.view is not view or present.items_changed != view.overlay.items_changed:
+                present = self._catalogue = Catalogue(view)
+            return present.search(query, cursor, limit)
+
+        return await self._call(search)
+
+    async def item(self, item: RawId) -> dict[str, Any]:
+        """Return what is known of an item."""
+        return await self._call(lambda view: catalogue.item(view, item))
+
+    async def user(self, user: RawId, limit: int = 100) -> dict[str, Any]:
+        """Return the training items and the newest events of a user."""
+        return await self._call(lambda view: catalogue.user(view, user, limit))
+
+    async def forget(self, user: RawId) -> int:
+        """Delete the events of a user, forget that the model knows the user, and return the number of events."""
+        await self.user(user, 1)  # raises for an unknown one
+        return await asyncio.wrap_future(self.store.forget(str(user)))
+
+    # The model
+
+    async def model(self) -> dict[str, Any]:
+        """Return what the model is."""
+        return await self._call(lambda view: charts.describe(view.served))
+
+    async def charts(self) -> dict[str, Any]:
+        """Return the data of the model's charts."""
+        served = self._require_served()
+        if self._charts is None or self._charts["model"] != served.version:
+            self._charts = await self._load(lambda: charts.charts(served))
+        return self._charts
+
+    async def reload(self) -> dict[str, Any]:
+        """Load the model of the settings and publish it to all workers; the present one stays if it is refused."""
+        if self._reloading.locked():
+            raise ModelRefusedError("another model is being loaded; repeat the request when it is done.")
+        async with self._reloading:
+            settings = self.settings
+            copy = await self._load(lambda: take_copy(settings.model, settings.models_folder))
+            sha256 = copy.stem
+            present = self.store.current_model()
+            if present is not None and present.sha256 == sha256:
+                version = present.version  # the same model: nothing to publish
+                if self._served is not None and self._served.version == version:
+                    return charts.describe(self._served)
+                served = await self._load_version(sha256, version)
+            else:
+                served = await self._load_version(sha256, 0)
+                version = await asyncio.wrap_future(self.store.publish_model(sha256, str(settings.model)))
+                served = served.published_as(version)
+            await self._swap(served)
+            await self._load(lambda: delete_old_copies(settings.models_folder))
+            return charts.describe(served)
+
+    async def _follow(self) -> None:
+        """Load the newest published model, if this worker has another one."""
+        row = self.store.current_model()
+        if row is None or (self._served is not None and self._served.version >= row.version):
+            return
+        await self._swap(await self._load_version(row.sha256, row.version))
+
+    async def _load_version(self, sha256: str, version: int) -> Served:
+        settings = self.settings
+        return await self._load(lambda: load_copy(settings.models_folder, sha256, version, settings.model))
+
+    async def _swap(self, served: Served) -> None:
+        """Make a model the present one; requests that wait are answered by it."""
+
+        def swap() -> None:
+            self._overlay.sync()
+            view = View(served, self._overlay, self._attributes)
+            self._served, self._view = served, view
+            self.model_version, self.model_loaded = served.version, served.loaded.isoformat(timespec="seconds")
+
+        await self._thread.call(swap)
+        log.info("model %d is loaded", served.version)
+
+    # In the model thread
+
+    def _recommend(self, asks: Sequence[Ask]) -> Sequence[dict[str, Any] | Exception]:
+        return answers.recommend(self._current(), asks)
+
+    def _current(self) -> View:
+        """Return the view of the present model with all events that are stored."""
+        if self._view is None or self._served is None:
+            raise NotReadyError("no model is loaded yet; repeat the request in a moment.")
+        if self._overlay.sync():
+            self._note_newer_model()
+            touched = self._overlay.take_touched()
+            if self._view.outdated(touched):
+                self._view = View(self._served, self._overlay, self._attributes)
+        return self._view
+
+    def _note_newer_model(self) -> None:
+        newest = self._overlay.model
+        loop = self._loop
+        if newest is not None and loop is not None and newest.version > self.model_version:
+            loop.call_soon_threadsafe(self._start_following)
+
+    def _start_following(self) -> None:
+        if not self._reloading.locked() and (self._following is None or self._following.done()):
+            self._following = asyncio.ensure_future(self._follow_or_log())
+
+    async def _follow_or_log(self) -> None:
+        async with self._reloading:
+            try:
+                await self._follow()
+            except RequestError as problem:
+                log.error("the newest model cannot be loaded: %s", problem)
+
+    # Threads
+
+    async def _call(self, function: Callable[[View], T]) -> T:
+        """Return what a function of the view returns in the model thread."""
+        return await self._thread.call(lambda: function(self._current()))
+
+    async def _load(self, function: Callable[[], T]) -> T:
+        """Return what a function returns in the thread that reads files."""
+        return await asyncio.get_running_loop().run_in_executor(self._loader, function)
+
+    def _require_served(self) -> Served:
+        if self._served is None:
+            raise NotReadyError("no model is loaded yet; repeat the request in a moment.")
+        return self._served
+
+
+def _rules(only: Sequence[RawId] | None, exclude: Sequence[RawId], max_per: Mapping[str, int] | None) -> dict[str, Any]:
+    return {"only": None if only is None else tuple(only), "exclude": tuple(exclude), "max_per": dict(max_per or {})}

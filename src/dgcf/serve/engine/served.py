@@ -1,0 +1,127 @@
+"""A model that is served: load and check it, and keep a copy that later workers start from."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from dgcf.errors import DgcfError
+from dgcf.files import atomic_file, exclusive_lock
+from dgcf.recommend import artifact, loading
+from dgcf.recommend.prepared import Prepared
+from dgcf.recommend.recommender import Recommender
+from dgcf.recommend.snapshot import Snapshot
+from dgcf.serve.errors import ModelRefusedError
+
+SUFFIX = ".dgcf"
+_KEPT = 3  # copies of models
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A model in memory. ``version`` counts published models from 1; ``source``: where it was loaded from."""
+
+    version: int
+    sha256: str
+    source: Path
+    prepared: Prepared
+    loaded: datetime
+
+    def published_as(self, version: int) -> Served:
+        """Return the same model with the version that it was published as."""
+        return replace(self, version=version)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.prepared.snapshot
+
+
+def take_copy(model: Path, folder: Path) -> Path:
+    """Check a saved recommender or run folder, copy it to ``folder/SHA256.dgcf``, and return the copy.
+
+    What is copied is what was checked: the copy is loaded, not the original.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _refused(model), exclusive_lock(folder):
+        run = (model / loading.RUN).exists()
+        if run:
+            loading.load(model)  # writes the recommender if it is missing or of other weights
+        source = model / loading.BESIDE_WEIGHTS if run else model
+        beside = folder / "incoming.dgcf"
+        try:
+            if source.is_dir():
+                artifact.save(artifact.load(source), beside, overwrite=True)
+            else:
+                with atomic_file(beside) as part:
+                    shutil.copyfile(source, part)
+            artifact.load(beside)
+            target = folder / f"{_hash(beside)}{SUFFIX}"
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+        return target
+
+
+def load_copy(folder: Path, sha256: str, version: int, source: Path) -> Served:
+    """Return the model of a copy, warmed up; raise ``ModelRefusedError`` if it is missing or damaged."""
+    path = folder / f"{sha256}{SUFFIX}"
+    with _refused(path):
+        if _hash(path) != sha256:
+            raise ModelRefusedError(f"{path.name} is not the model that was published; publish it again by a reload.")
+        snapshot = artifact.load(path)
+        _ = snapshot.layers  # read now: the copy may be deleted when newer models were published
+        prepared = Prepared(snapshot)
+        warm_up(prepared)
+    return Served(version, sha256, source, prepared, datetime.now(UTC))
+
+
+def delete_old_copies(folder: Path) -> None:
+    """Delete all but the newest copies."""
+    copies = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
+    for path in copies[:-_KEPT]:
+        path.unlink(missing_ok=True)
+
+
+def warm_up(prepared: Prepared) -> None:
+    """Compute what the first requests need: a list for a user, one for a new user, an explanation, similar items."""
+    snapshot = prepared.snapshot
+    rec = Recommender.of(prepared)
+    degrees = snapshot.train.item_degrees
+    if not len(degrees) or not degrees.max():
+        raise ModelRefusedError("the model has no training pair; train it on data that has some.")
+    item, user = snapshot.items.id_of(int(degrees.argmax())), snapshot.users.id_of(0)
+    rec.recommend([user, snapshot.users.id_of(snapshot.n_users - 1)], 10)
+    if not np.isfinite(rec.score(user, item)).all():
+        raise ModelRefusedError("the model gives scores that are not numbers; train it again.")
+    with contextlib.suppress(DgcfError):  # a model may be unable to do some of these
+        rec.recommend_for([item], 10)
+    with contextlib.suppress(DgcfError):
+        rec.explain(user, item)
+    for find in (rec.similar_items, rec.similar_users):
+        with contextlib.suppress(DgcfError):
+            find(item if find is rec.similar_items else user, 10)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def _refused(model: Path) -> Iterator[None]:
+    """Turn what is wrong with a model into ``ModelRefusedError``."""
+    try:
+        yield
+    except ModelRefusedError:
+        raise
+    except DgcfError as problem:
+        raise ModelRefusedError(str(problem)) from problem
+    except (OSError, MemoryError) as problem:
+        raise ModelRefusedError(f"{model.name} cannot be loaded ({problem}); check the file.") from problem
