@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ Source = Literal["model", "events", "popular"]
 _NONE = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Query:
     """A list to be ranked: ``user`` is the index of a known user, ``items`` all that the user has, ascending.
 
@@ -49,7 +49,7 @@ class Query:
     hidden: Indices
     source: Source
     row: Any = None
-    negative: Indices = _NONE
+    negative: Indices = field(default_factory=lambda: _NONE)
     notes: tuple[str, ...] = ()
 
 
