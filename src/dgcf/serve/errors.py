@@ -6,6 +6,25 @@ from typing import ClassVar
 
 from dgcf.errors import DgcfError
 
+KINDS: dict[int, tuple[str, str]] = {
+    400: ("bad-request", "The request is malformed"),
+    401: ("unauthorized", "A token is needed"),
+    403: ("forbidden", "Not allowed"),
+    404: ("not-found", "Not found"),
+    405: ("method-not-allowed", "The method is not allowed"),
+    408: ("timeout", "The request came too slowly"),
+    409: ("conflict", "The request conflicts with the present state"),
+    413: ("body-too-large", "The body is too large"),
+    414: ("uri-too-long", "The URL is too long"),
+    415: ("media-type", "The media type is not supported"),
+    422: ("invalid", "The request is invalid"),
+    429: ("too-many-requests", "Too many requests"),
+    431: ("headers-too-large", "The headers are too large"),
+    500: ("internal", "The service failed"),
+    503: ("unavailable", "The service cannot answer now"),
+}
+"""Kind and title of a problem by HTTP status; the kind ends its type. The errors below have their own."""
+
 
 class RequestError(DgcfError):
     """Base class; ``retry_after`` is the number of seconds after which a repetition may succeed, None if never."""

@@ -1,0 +1,1 @@
+"""The HTTP interface: routes, their schemas and problem documents."""

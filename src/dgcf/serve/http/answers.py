@@ -1,0 +1,234 @@
+"""Schemas of the answers. They document, and tests hold the answers against them; at run time nothing is checked."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dgcf.serve.events.records import KINDS
+
+RawId = Annotated[int | str, Field(description="An id as in the training data: text or an integer.")]
+Version = Annotated[int, Field(ge=0, description="The version of the model that gave the answer.")]
+Count = Annotated[int, Field(ge=0)]
+Notes = Annotated[list[str], Field(description="What the caller should know, such as ids that were ignored.")]
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+PartKind = Literal["weights", "item", "user", "prior", "negative"]
+Attributes = dict[str, str | bool | float]
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class TitledItem(Answer):
+    item: RawId
+    title: str | None
+
+
+class Reason(Answer):
+    """One part of a score that a recommendation names; similar users are one part."""
+
+    kind: Literal["item", "user", "prior", "negative"]
+    id: RawId | None
+    title: str | None
+    value: float
+
+
+class RecommendedItem(Answer):
+    """`why` and `reasons` are there if they were requested."""
+
+    item: RawId
+    title: str | None
+    score: float
+    rank: Annotated[int, Field(ge=1)]
+    why: str = ""
+    reasons: list[Reason] = []
+
+
+class Recommendation(Answer):
+    """The list of one user. `source`: the trained model, the user's events, or what is popular.
+
+    `items` and `negative` are there if the request had such; they leave out unknown items.
+    """
+
+    user: RawId | None
+    known: bool
+    source: Literal["model", "events", "popular"]
+    recommendations: list[RecommendedItem]
+    notes: Notes
+    model: Version
+    items: list[TitledItem] = []
+    negative: list[TitledItem] = []
+
+
+class Recommendations(Answer):
+    """The lists of several users, each user once."""
+
+    users: list[Recommendation]
+    notes: Notes
+    model: Version
+
+
+class SimilarItem(Answer):
+    item: RawId
+    title: str | None
+    score: float
+    rank: Annotated[int, Field(ge=1)]
+
+
+class SimilarItems(Answer):
+    item: RawId
+    title: str | None
+    similar: list[SimilarItem]
+    notes: Notes
+    model: Version
+
+
+class SimilarUser(Answer):
+    user: RawId
+    title: str | None = None
+    score: float
+    rank: Annotated[int, Field(ge=1)]
+
+
+class SimilarUsers(Answer):
+    user: RawId
+    title: str | None = None
+    similar: list[SimilarUser]
+    notes: Notes
+    model: Version
+
+
+class Part(Answer):
+    """What an item, user or prior contributes to a score, also by layer; `count`: the number of sources."""
+
+    kind: PartKind
+    id: RawId | None
+    title: str | None
+    value: float
+    layers: list[float]
+    count: int | None
+
+
+class Explanation(Answer):
+    """The parts of a score: their values and `residual`, the rounding error, sum to `score`."""
+
+    user: RawId | None
+    item: RawId
+    title: str | None
+    score: float
+    parts: list[Part]
+    by_kind: dict[PartKind, float]
+    by_layer: list[float]
+    taken_by: Count
+    residual: float
+    text: str
+    model: Version
+
+
+class CatalogItem(Answer):
+    """`users`: how many have the item in training, or like it by events if the model does not have it."""
+
+    item: RawId
+    title: str | None
+    users: Count
+    known: Annotated[bool, Field(description="Whether the model was trained with the item.")]
+    hidden: bool
+    attributes: Attributes
+
+
+class Items(Answer):
+    """A page of items; `next` is the cursor of the next page, null on the last one."""
+
+    items: list[CatalogItem]
+    next: str | None
+    model: Version
+
+
+class Item(CatalogItem):
+    model: Version
+
+
+class UserEvent(Answer):
+    item: RawId
+    title: str | None
+    kind: Literal[KINDS]  # type: ignore[valid-type]
+    weight: float
+    time: Time
+    key: str
+
+
+class User(Answer):
+    """`history`: items of training, of `history_size` in all; `events`: the newest events, the newest first."""
+
+    user: RawId
+    known: bool
+    history: list[TitledItem]
+    history_size: Count
+    events: list[UserEvent]
+    model: Version
+
+
+class Forgotten(Answer):
+    user: RawId
+    events: Annotated[int, Field(ge=0, description="The number of deleted events.")]
+
+
+class Sent(Answer):
+    """`stored` and `duplicates` sum to the number of events; a duplicate was stored before, and counts once."""
+
+    stored: Count
+    duplicates: Count
+    keys: list[str]
+
+
+class Dataset(Answer):
+    name: str | None
+    fingerprint: str | None
+
+
+class Model(Answer):
+    """What the service has loaded; `mask` says what `metrics` were measured on."""
+
+    version: Version
+    model: str
+    preset: str | None
+    seed: int | None
+    settings: dict[str, Any]
+    metrics: dict[str, Any]
+    mask: str | None
+    dataset: Dataset
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    loaded: Time
+    users: Count
+    items: Count
+    pairs: Count
+    dgcf: str
+
+
+class Alive(Answer):
+    alive: Literal[True]
+
+
+class Ready(Answer):
+    ready: Literal[True]
+
+
+class InvalidValue(Answer):
+    """`at`: the name of a parameter, or a JSON pointer into the body."""
+
+    where: Annotated[Literal["path", "query", "header", "body"], Field(alias="in")]
+    at: str
+    detail: str
+
+
+class Problem(Answer):
+    """A problem document (RFC 9457). `instance` is the id of the request; `errors` is there for invalid values."""
+
+    type: Annotated[str, Field(pattern="^/problems/[a-z-]+$")]
+    title: str
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: str
+    instance: str = ""
+    errors: list[InvalidValue] = []

@@ -1,0 +1,105 @@
+"""The page, the OpenAPI document and its readable form: files that are read when the service starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from starlette.responses import Response
+
+from dgcf.serve.errors import UnknownError
+from dgcf.serve.http.call import Call
+from dgcf.serve.http.encoding import JSON, encode, etag_of, tagged_bytes
+from dgcf.serve.http.operation import Content, Operation, Service
+from dgcf.serve.http.parameters import Segment
+from dgcf.serve.http.reference import reference
+
+HTML = "text/html; charset=utf-8"
+INDEX = "index.html"
+MEDIA_TYPES = {
+    ".html": HTML,
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".woff2": "font/woff2",
+    ".ico": "image/x-icon",
+}
+NAME_LENGTH = 100
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the page, in memory."""
+
+    body: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def files() -> dict[str, File]:
+    """Return the files of the page by name; no request reads a file."""
+    found: dict[str, File] = {}
+    for entry in resources.files("dgcf.serve").joinpath("page").iterdir():
+        media_type = MEDIA_TYPES.get("." + entry.name.rpartition(".")[2])
+        if media_type is not None and entry.is_file():
+            body = entry.read_bytes()
+            found[entry.name] = File(body, media_type, etag_of(body))
+    return found
+
+
+def operations(document: Callable[[], dict[str, Any]]) -> list[Operation]:
+    """Return the operations of the page and of the documentation of ``document``, the OpenAPI document."""
+    present = files()
+
+    @cache
+    def described() -> tuple[bytes, bytes]:
+        return encode(document()), reference(document())
+
+    async def index(service: Service, call: Call) -> Response:
+        return _sent(call, present[INDEX])
+
+    async def file(service: Service, call: Call) -> Response:
+        name = call.ids["file"]
+        if name not in present:
+            raise UnknownError(f"the page has no file {name[:NAME_LENGTH]!r}; open / for the page.")
+        return _sent(call, present[name])
+
+    async def schema(service: Service, call: Call) -> Response:
+        return tagged_bytes(call, described()[0], JSON)
+
+    async def docs(service: Service, call: Call) -> Response:
+        return tagged_bytes(call, described()[1], HTML)
+
+    html = {200: Content("The page.", media_type="text/html")}
+    of_file = Content("The file.", media_type="*/*")
+    name = Segment("file", "The name of a file of the page.", NAME_LENGTH, "style.css")
+    found = Content("The document.", media_type=JSON)
+    return [
+        Operation("GET", "/", "page", "Return the page", index, html, tagged=True, open=True, tag="page"),
+        Operation(
+            "GET",
+            "/page/{file}",
+            "page_file",
+            "Return a file of the page",
+            file,
+            {200: of_file},
+            ids=(name,),
+            tagged=True,
+            open=True,
+            tag="page",
+        ),
+        Operation(
+            "GET", "/openapi.json", "openapi", "Return this document", schema, {200: found}, tagged=True, tag="page"
+        ),
+        Operation("GET", "/docs", "docs", "Return this document for readers", docs, html, tagged=True, tag="page"),
+    ]
+
+
+def _sent(call: Call, file: File) -> Response:
+    return tagged_bytes(call, file.body, file.media_type, file.etag)

@@ -1,0 +1,69 @@
+"""Lists of recommendations: of one user, of several, and of a new user's items."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from dgcf.serve.errors import RequestError
+from dgcf.serve.http import answers
+from dgcf.serve.http.call import Call
+from dgcf.serve.http.encoding import answer, tagged
+from dgcf.serve.http.operation import Content, Operation, Service
+from dgcf.serve.http.parameters import Segment, boolean, integer
+from dgcf.serve.http.requests import Bodies
+from dgcf.serve.settings import Limits
+
+TAG = "recommendations"
+
+
+def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
+    return [
+        Operation(
+            "GET",
+            "/v1/recommend/{user}",
+            "recommend",
+            "Recommend items to a user",
+            _recommend,
+            {200: Content("The list of the user.", answers.Recommendation)},
+            "An unknown user gets popular items; `source` says so.",
+            ids=(Segment("user", "The raw id of a user, percent-encoded.", limits.id_bytes, "196"),),
+            parameters=(
+                integer("k", "The length of the list.", 1, limits.k, 10),
+                boolean("seen", "Whether items that the user has may be in the list."),
+                boolean("why", "Whether each item comes with its reasons."),
+            ),
+            tagged=True,
+            tag=TAG,
+        ),
+        Operation(
+            "POST",
+            "/v1/recommend",
+            "recommend_for",
+            "Recommend items to several users, or for the items of a new user",
+            _recommend_for,
+            {200: Content("The list, or with `users` the lists.", (answers.Recommendation, answers.Recommendations))},
+            "With `why`, all lists together may have as many items as one list may.",
+            body=bodies.recommend,
+            tag=TAG,
+        ),
+    ]
+
+
+async def _recommend(service: Service, call: Call) -> Response:
+    query = call.query
+    found = await service.engine.recommend(call.ids["user"], k=query["k"], seen=query["seen"], why=query["why"])
+    return tagged(call, found)
+
+
+async def _recommend_for(service: Service, call: Call) -> Response:
+    body = call.body
+    rules = {name: getattr(body, name) for name in ("k", "seen", "why", "only", "exclude", "max_per")}
+    if hasattr(body, "users"):
+        most = service.settings.limits.k
+        if body.why and body.k * len(body.users) > most:
+            raise RequestError(
+                f"reasons for {body.k * len(body.users):,} items were requested, expected at most {most:,}; "
+                "send fewer users, or a smaller k."
+            )
+        return answer(await service.engine.recommend_users(body.users, **rules))
+    return answer(await service.engine.recommend_for(body.items, body.negative, user=body.user, **rules))
