@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { discover } from "./discover.js";
 import { fill, h } from "./dom.js";
+import { undoByKey } from "./feedback.js";
 import { model } from "./model.js";
 import { operations } from "./operations.js";
 import { current } from "./route.js";
@@ -63,5 +64,6 @@ addEventListener("dgcf-token", drawServed);
 addEventListener("dgcf-model", (event) => {
   if (event.detail !== undefined && event.detail !== about?.version) name();
 });
+undoByKey();
 update();
 name();

@@ -11,7 +11,7 @@ const PAGE = 12;
 export function itemSearch({ label, placeholder, pick, emptied = () => {}, taken = () => new Set(), tone = "" }) {
   const ids = { input: newId("search"), list: newId("options"), state: newId("matches") };
   const input = h("input", {
-    id: ids.input, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", placeholder,
+    id: ids.input, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", maxlength: 200, placeholder,
     "aria-expanded": "false", "aria-controls": ids.list, "aria-autocomplete": "list", "aria-describedby": ids.state,
   });
   const list = h("ul", { id: ids.list, role: "listbox", "aria-label": label });
@@ -31,7 +31,6 @@ export function itemSearch({ label, placeholder, pick, emptied = () => {}, taken
 function connect(choice, element) {
   const { input } = choice;
   input.addEventListener("input", () => choice.later());
-  input.addEventListener("focus", () => choice.later(0));
   input.addEventListener("click", () => choice.pop.hidden && choice.later(0));
   input.addEventListener("keydown", (event) => choice.key(event));
   element.addEventListener("focusout", (event) => {

@@ -6,6 +6,7 @@ import { fill, h, icon } from "./dom.js";
 import { counted, learn, milliseconds, titleOf } from "./format.js";
 import { empty, failed, notesOf, say, skeleton, toast } from "./feedback.js";
 import { Panel } from "./panel.js";
+import { colourPicks, swatch, toneOf } from "./reasons.js";
 import { Results } from "./results.js";
 import { change } from "./route.js";
 
@@ -71,6 +72,7 @@ class Discover {
   update(params) {
     this.likes = distinct(params.getAll("like"));
     this.less = distinct(params.getAll("less")).filter((item) => !this.likes.includes(item));
+    colourPicks(this.likes);
     const key = JSON.stringify([this.likes, this.less]);
     if (key !== this.key) {
       const compare = this.key !== null && this.likes.length + this.less.length > 0;
@@ -84,6 +86,7 @@ class Discover {
   stop() {
     this.asked?.abort();
     this.panel.close();
+    colourPicks([]);
   }
 
   chosen(name) {
@@ -133,7 +136,7 @@ class Discover {
   chip(name, item) {
     const title = titleOf(item);
     const drop = () => this.drop(name, item);
-    return h("li", { class: `chip ${name}` }, h("span", {}, title), h("button", { type: "button", "aria-label": `Remove ${title}`, title: "Remove", on: { click: drop } }, icon("close")));
+    return h("li", { class: `chip ${name}` }, swatch(toneOf({ kind: name === "like" ? "item" : "negative", id: item })), h("span", { class: "chip-title" }, title), h("button", { type: "button", "aria-label": `Remove ${title}`, title: "Remove", on: { click: drop } }, icon("close")));
   }
 
   async load(compare) {

@@ -4,20 +4,44 @@ import { add, fill, h, icon } from "./dom.js";
 import { storedToken, forgetToken } from "./token.js";
 
 const TOAST_SECONDS = 8;
+const SAID_SECONDS = 4;
 
-/** Say a sentence to a screen reader. */
+/** Put the live region and the toasts where they can be used: an open panel makes all else inert. */
+export function settle() {
+  const place = document.querySelector("dialog.panel[open]") ?? document.body;
+  for (const id of ["toasts", "said"]) {
+    const element = document.getElementById(id);
+    if (element.parentNode !== place) place.append(element);
+  }
+}
+
+/** Say a sentence to a screen reader; sentences that come together are all said. */
 export function say(text) {
-  const region = document.getElementById("said");
-  region.textContent = "";
-  setTimeout(() => {
-    region.textContent = text;
-  }, 60);
+  const sentence = h("p", {}, text);
+  document.getElementById("said").append(sentence);
+  settle();
+  setTimeout(() => sentence.remove(), SAID_SECONDS * 1000);
+}
+
+/** Let Ctrl+Z, outside of fields, do what the button of the toast does. */
+export function undoByKey() {
+  addEventListener("keydown", (event) => {
+    const button = document.querySelector(".toast-act");
+    if (event.key.toLowerCase() !== "z" || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey) return;
+    if (!button || event.target.matches?.("input:not(:placeholder-shown)")) return;
+    event.preventDefault();
+    button.click();
+  });
 }
 
 /** Show a sentence for some seconds, with an action such as undoing; a new toast replaces the old one. */
 export function toast(text, action = null, tone = "") {
   const box = document.getElementById("toasts");
-  const gone = () => note.remove();
+  const gone = () => {
+    const focused = note.contains(document.activeElement);
+    note.remove();
+    if (focused) document.getElementById("main").focus({ preventScroll: true });
+  };
   const act = () => {
     gone();
     action.run();
@@ -40,7 +64,8 @@ export function toast(text, action = null, tone = "") {
   note.addEventListener("focusin", hold);
   note.addEventListener("focusout", release);
   fill(box, note);
-  say(text);
+  settle();
+  say(action ? `${text} Ctrl+Z: ${action.label}.` : text);
 }
 
 /** Say what failed in a toast. */

@@ -75,3 +75,17 @@ export function learn(item, title) {
 export function titleOf(item, title) {
   return title || titles.get(String(item)) || String(item);
 }
+
+/** Return a time of day with seconds, from milliseconds since 1970. */
+export function clock(time) {
+  return new Date(time).toLocaleTimeString("en-GB");
+}
+
+/** Return a number of bytes as text. */
+export function bytes(number) {
+  if (number === null || number === undefined) return "–";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  const at = number < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(number) / 3));
+  const value = number / 1000 ** at;
+  return `${at && value < 10 ? value.toFixed(1) : Math.round(value)} ${units[at]}`;
+}

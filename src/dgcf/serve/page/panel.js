@@ -3,7 +3,7 @@
 import { get, path, post, replaced } from "./api.js";
 import { fill, h, icon, newId } from "./dom.js";
 import { counted, learn, percent, short, titleOf } from "./format.js";
-import { empty, failed, notesOf, say, skeleton } from "./feedback.js";
+import { empty, failed, notesOf, say, settle, skeleton } from "./feedback.js";
 import { KINDS, bar, kindName, partName, scaleOf, swatch } from "./reasons.js";
 import { address, change } from "./route.js";
 
@@ -14,9 +14,8 @@ const SIMILAR = 12;
 export class Panel {
   constructor({ source, acts }) {
     Object.assign(this, { source, acts });
-    this.asked = null;
-    this.shown = null;
-    this.heading = h("h2", { id: newId("panel"), class: "panel-title" });
+    Object.assign(this, { asked: null, shown: null, item: null, origin: null });
+    this.heading = h("h2", { id: newId("panel"), class: "panel-title", tabindex: -1 });
     this.facts = h("p", { class: "muted panel-facts" });
     this.buttons = h("div", { class: "panel-acts" });
     this.views = h("div", { class: "segments", role: "group", "aria-label": "What to show of this item" });
@@ -35,6 +34,7 @@ export class Panel {
       event.preventDefault();
       close();
     });
+    this.element.addEventListener("close", () => this.item !== null && close()); // by the browser, without a cancel event
     this.element.addEventListener("click", (event) => event.target === this.element && close());
   }
 
@@ -47,7 +47,7 @@ export class Panel {
     }
     const view = params.get("view") === "similar" ? "similar" : "why";
     const key = JSON.stringify([item, view, this.source()]);
-    if (!this.element.open) this.element.showModal();
+    if (!this.element.open) this.show();
     if (key === this.shown) return;
     const other = this.item !== item;
     this.shown = key;
@@ -59,7 +59,17 @@ export class Panel {
     this.asked?.abort();
     this.shown = null;
     this.item = null;
-    if (this.element.open) this.element.close();
+    if (!this.element.open) return;
+    this.element.close();
+    settle();
+    if (this.origin?.isConnected) this.origin.focus();
+  }
+
+  show() {
+    this.origin = document.activeElement;
+    this.element.showModal();
+    this.heading.focus();
+    settle();
   }
 
   draw(item, view, other) {
@@ -151,7 +161,7 @@ function similarRow(row, best) {
       "button",
       { type: "button", class: "similar-row", on: { click: follow } },
       h("span", { class: "similar-title" }, titleOf(row.item, row.title)),
-      bar(part, { low: 0, high: best }),
+      bar(part, { low: 0, high: best }, kindOf),
       h("span", { class: "score" }, short(row.score)),
     ),
   );
@@ -164,11 +174,15 @@ function explanation(answer) {
   say(answer.text);
   return [
     h("p", { class: "told" }, answer.text),
-    h("div", { class: "total" }, h("span", { class: "total-label" }, "Score"), bar(byKind, scaleOf([byKind])), h("strong", { class: "score" }, short(answer.score))),
+    h("div", { class: "total" }, h("span", { class: "total-label" }, "Score"), bar(byKind, scaleOf([byKind]), kindOf), h("strong", { class: "score" }, short(answer.score))),
     byKind.map((sum) => group(sum, answer, scale)),
     layers(answer.by_layer),
     h("p", { class: "fine" }, `The parts add up to the score; rounding leaves ${residual(answer.residual)}.`),
   ];
+}
+
+function kindOf(part) {
+  return part.kind;
 }
 
 function residual(value) {
@@ -188,7 +202,7 @@ function group(sum, answer, scale) {
 }
 
 function partRow(part, scale) {
-  return h("li", { class: part.id === null ? "part rest" : "part" }, h("span", { class: "part-name" }, partLabel(part)), bar([part], scale), h("span", { class: "score" }, short(part.value)));
+  return h("li", { class: part.id === null ? "part rest" : "part" }, h("span", { class: "part-name" }, partLabel(part)), bar([part], scale, kindOf), h("span", { class: "score" }, short(part.value)));
 }
 
 function partLabel(part) {

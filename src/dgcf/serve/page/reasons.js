@@ -8,9 +8,24 @@ export const KINDS = {
   weights: ["Your items, by item weights", "What goes with your items in the training data, without the graph."],
   item: ["Your items", "What your items pass on through the graph."],
   user: ["Similar users", "What users with the same taste pass on through the graph."],
-  prior: ["Prior", "What the model has learned of this user apart from the graph."],
+  prior: ["Learned prior", "What the model has learned of this user apart from the graph."],
   negative: ["Less like this", "What the items that you want less of take away."],
+  other: ["All else", "The smaller parts together."],
 };
+
+const COLOURS = 6;
+let picks = [];
+
+/** Give each of a few items a colour of its own in all bars; many share one. */
+export function colourPicks(items) {
+  picks = items.length <= COLOURS ? items : [];
+}
+
+/** Return the class that colours a part. */
+export function toneOf(part) {
+  const pick = part.kind === "item" || part.kind === "weights" ? picks.indexOf(String(part.id)) : -1;
+  return pick < 0 ? part.kind : `pick-${pick}`;
+}
 
 /** Return the name of a kind as it is said in one word. */
 export function kindName(kind) {
@@ -19,15 +34,24 @@ export function kindName(kind) {
 
 /** Return the name of a part. */
 export function partName(part) {
-  if (part.kind === "prior") return "Prior";
+  if (part.kind === "prior") return kindName("prior");
   return part.id === null || part.id === undefined ? part.title || kindName(part.kind) : titleOf(part.id, part.title);
 }
 
-/** Return parts in the order of a bar: by kind, the largest first; parts without a kind come last. */
+/** Return parts in the order of a bar: by kind and pick, the largest first; parts without a kind come last. */
 export function ordered(parts) {
   const order = Object.keys(KINDS);
   const place = (part) => (order.indexOf(part.kind) + order.length + 1) % (order.length + 1);
-  return [...parts].sort((a, b) => place(a) - place(b) || Math.abs(b.value) - Math.abs(a.value));
+  const pick = (part) => picks.indexOf(String(part.id));
+  return [...parts].sort((a, b) => place(a) - place(b) || pick(a) - pick(b) || Math.abs(b.value) - Math.abs(a.value));
+}
+
+/** Return the parts of a recommendation, with what is missing to its score as one more; parts of nothing are left out. */
+export function completed(parts, score) {
+  const rest = score - parts.reduce((total, part) => total + part.value, 0);
+  const known = parts.filter((part) => part.value !== 0);
+  if (!known.length || Math.abs(rest) < 1e-3 * Math.abs(score)) return known;
+  return [...known, { kind: "other", id: null, title: kindName("other"), value: rest }];
 }
 
 /** Return where a scale that holds all these bars begins and ends. */
@@ -43,7 +67,7 @@ function sum(parts, wanted) {
 }
 
 /** Return a bar with a piece for each part, to the right of zero what raises the score, to the left what lowers it. */
-export function bar(parts, scale) {
+export function bar(parts, scale, tone = toneOf) {
   const width = scale.high - scale.low;
   const at = (value) => (100 * (value - scale.low)) / width;
   const ends = { up: 0, down: 0 };
@@ -53,10 +77,9 @@ export function bar(parts, scale) {
     ends[side] = to;
     const x = at(Math.min(from, to));
     const size = Math.max(0, at(Math.max(from, to)) - x);
-    const tone = index % 2 ? "odd" : "even";
     return s(
       "rect",
-      { class: `piece ${part.kind} ${tone}`, x: `${x.toFixed(3)}%`, y: 0, width: `${size.toFixed(3)}%`, height: "100%" },
+      { class: `piece ${tone(part)} ${index % 2 ? "odd" : "even"}`, x: `${x.toFixed(3)}%`, y: 0, width: `${size.toFixed(3)}%`, height: "100%" },
       s("title", {}, `${partName(part)}: ${short(part.value)}`),
     );
   });
@@ -64,14 +87,14 @@ export function bar(parts, scale) {
   return s("svg", { class: "bar", "aria-hidden": "true", focusable: "false" }, pieces, zero);
 }
 
-/** Return a swatch in the colour of a kind. */
-export function swatch(kind) {
-  return h("span", { class: `swatch ${kind}`, "aria-hidden": "true" });
+/** Return a swatch in the colour of a class. */
+export function swatch(tone) {
+  return h("span", { class: `swatch ${tone}`, "aria-hidden": "true" });
 }
 
-/** Return the names of the kinds that occur in the bars. */
+/** Return the names of the kinds that occur in the bars; picks are named beside each bar. */
 export function legend(bars) {
-  const present = new Set(bars.flat().map((part) => part.kind));
+  const present = new Set(bars.flat().filter((part) => part.value !== 0).map(toneOf));
   const kinds = Object.keys(KINDS).filter((kind) => present.has(kind));
   if (!kinds.length) return null;
   return h("ul", { class: "legend", "aria-label": "Colours of the bars" }, kinds.map((kind) => h("li", {}, swatch(kind), kindName(kind))));
@@ -80,19 +103,19 @@ export function legend(bars) {
 /** Return the largest reasons in words: a swatch, a name and a share of what raises the score. */
 export function reasonList(parts, score, most = 3) {
   const merged = new Map();
-  for (const part of parts) {
+  for (const part of parts.filter((one) => one.value !== 0)) {
     const own = part.kind === "weights" ? "item" : part.kind;
     const key = own === "user" ? "user" : `${own} ${part.id}`;
     const known = merged.get(key);
     if (known) known.value += part.value;
-    else merged.set(key, { ...part, kind: own, value: part.value, name: own === "user" ? "similar users" : partName(part) });
+    else merged.set(key, { ...part, kind: own, value: part.value, name: own === "user" ? part.title ?? "similar users" : partName(part) });
   }
   const shown = [...merged.values()].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, most);
   return h(
     "ul",
     { class: "reasons" },
     shown.map((part) =>
-      h("li", {}, swatch(part.kind), h("span", { class: "reason-name" }, part.name), score > 0 && h("span", { class: "reason-share" }, percent(part.value / score))),
+      h("li", {}, swatch(toneOf(part)), h("span", { class: "reason-name", title: part.name }, part.name), score > 0 && h("span", { class: "reason-share" }, percent(part.value / score))),
     ),
   );
 }

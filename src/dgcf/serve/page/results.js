@@ -2,7 +2,7 @@
 
 import { fill, h, icon } from "./dom.js";
 import { learn, short, titleOf } from "./format.js";
-import { bar, legend, partName, reasonList, scaleOf } from "./reasons.js";
+import { bar, completed, legend, partName, reasonList, scaleOf } from "./reasons.js";
 
 const MOVE = 320;
 
@@ -19,8 +19,9 @@ export class Results {
   show(rows, { compare = false } = {}) {
     const before = compare ? this.ranks : null;
     const places = positions(this.element);
+    const focus = focusIn(this.element);
     for (const row of rows) learn(row.item, row.title);
-    const bars = rows.map((row) => row.reasons ?? []);
+    const bars = rows.map((row) => completed(row.reasons ?? [], row.score));
     const scale = scaleOf(bars);
     const explained = bars.some((parts) => parts.length);
     fill(
@@ -29,6 +30,7 @@ export class Results {
       h("ol", { class: explained ? "rows" : "rows bare" }, rows.map((row) => this.row(row, scale, before))),
     );
     this.ranks = new Map(rows.map((row) => [String(row.item), row.rank]));
+    refocus(this.element, focus);
     animate(this.element, places);
   }
 
@@ -66,7 +68,7 @@ export class Results {
     return h(
       "button",
       { type: "button", class: "meter", "aria-label": label, title: "Explain the score", on: { click: () => this.explain(row) } },
-      bar(parts, scale),
+      bar(completed(parts, row.score), scale),
       h("span", { class: "score" }, short(row.score)),
     );
   }
@@ -85,6 +87,21 @@ function moved(row, before) {
     h("span", { "aria-hidden": "true" }, `${up ? "↑" : "↓"}${by}`),
     h("span", { class: "unseen" }, `${up ? "up" : "down"} ${by} ${by === 1 ? "place" : "places"}`),
   );
+}
+
+/** Return which button of which row has the focus, or null. */
+function focusIn(element) {
+  const row = document.activeElement?.closest(".row");
+  if (!row || !element.contains(row)) return null;
+  return { item: row.dataset.item, place: [...row.parentNode.children].indexOf(row), button: [...row.querySelectorAll("button")].indexOf(document.activeElement) };
+}
+
+/** Give the focus back to the same row, or to what stands in its place. */
+function refocus(element, focus) {
+  if (focus === null) return;
+  const rows = [...element.querySelectorAll(".row")];
+  const row = rows.find((one) => one.dataset.item === focus.item) ?? rows[Math.min(focus.place, rows.length - 1)];
+  row?.querySelectorAll("button")[focus.button]?.focus({ preventScroll: true });
 }
 
 function positions(element) {

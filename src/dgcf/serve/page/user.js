@@ -2,7 +2,7 @@
 
 import { get, path, post, remove, replaced } from "./api.js";
 import { fill, h, icon, newId } from "./dom.js";
-import { counted, learn, milliseconds, moment, titleOf } from "./format.js";
+import { count, counted, learn, milliseconds, moment, titleOf } from "./format.js";
 import { complain, empty, failed, notesOf, say, skeleton, toast } from "./feedback.js";
 import { Panel } from "./panel.js";
 import { Results } from "./results.js";
@@ -144,14 +144,24 @@ class User {
     fill(this.badge, h("span", { class: `badge ${answer.source}` }, word), h("span", { class: "muted" }, sentence));
     const events = [...(person.events ?? [])].sort((a, b) => seconds(b.time) - seconds(a.time));
     for (const row of [...events, ...person.history]) learn(row.item, row.title);
-    const trained = person.history.length
-      ? h("ul", { class: "plain-list" }, person.history.map((row) => this.historyRow(row)))
-      : h("p", { class: "fine" }, "None. A like makes this user known to the model.");
     fill(
       this.history,
       events.length ? [h("h3", {}, "Events", h("span", { class: "sum" }, events.length)), h("ul", { class: "plain-list events" }, events.map((row) => this.eventRow(row)))] : null,
-      h("h3", {}, "In training", h("span", { class: "sum" }, person.history.length >= HISTORY ? `first ${HISTORY}` : person.history.length)),
-      trained,
+      person.history.length ? this.training(person) : h("p", { class: "fine" }, "This user is not in the training data. A like is enough for recommendations."),
+    );
+  }
+
+  /** Return the items of training: open beside the recommendations, closed above them. */
+  training(person) {
+    this.unfolded ??= matchMedia("(min-width: 901px)").matches;
+    const toggle = (event) => {
+      this.unfolded = event.target.open;
+    };
+    return h(
+      "details",
+      { open: this.unfolded, on: { toggle } },
+      h("summary", {}, "In training", h("span", { class: "sum" }, historySize(person))),
+      h("ul", { class: "plain-list" }, person.history.map((row) => this.historyRow(row))),
     );
   }
 
@@ -206,7 +216,7 @@ class User {
     fill(this.history);
     this.status.textContent = "";
     const list = h("ul", { class: "suggestions short" });
-    fill(this.out, empty("Nobody looked up yet", "Type an id as it stands in the training data. An unknown id works, too: it gets popular items until it likes something.", list));
+    fill(this.out, empty("Look up a user", "Type an id as it is in the training data. An unknown id works, too: it gets popular items until it likes something.", list));
     try {
       const users = await someUsers(signal);
       if (!signal.aborted) fill(list, users.map((id) => h("li", {}, h("a", { class: "suggestion", href: address("user", { id }) }, h("span", {}, `User ${id}`)))));
@@ -223,6 +233,11 @@ async function someUsers(signal) {
   if (!rest.length) return [];
   const answer = await post("explain", { items: rest, negative: [], item, top: EXAMPLES }, { signal });
   return answer.parts.filter((part) => part.kind === "user" && part.id !== null).map((part) => part.id).slice(0, EXAMPLES);
+}
+
+function historySize(person) {
+  const [shown, all] = [person.history.length, person.history_size ?? person.history.length];
+  return shown < all ? `${count(shown)} of ${count(all)}` : count(all);
 }
 
 function newKey() {
