@@ -12,7 +12,7 @@ Headers = list[tuple[bytes, bytes]]
 PROBLEM = b"application/problem+json"
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818
     """A request ends here with this status; ``headers`` are added to those of every answer."""
 
     def __init__(self, status: int, detail: str, headers: Headers | None = None, *, retry_after: int | None = None):

@@ -1,0 +1,118 @@
+"""``dgcf serve``: recommendations over HTTP, with the page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from dgcf.cli import completion
+from dgcf.cli.terminal import AsJson, emit, notify, warn
+from dgcf.errors import ConfigError
+
+MAX_WORKERS = 64
+_HOURS = {"h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def command(
+    model: Annotated[
+        Path,
+        Argument(
+            metavar="MODEL",
+            help="A saved recommender, or a run folder of `dgcf train`.",
+            show_default=False,
+            autocompletion=completion.recommenders,
+        ),
+    ],
+    host: Annotated[str, Option(help="Address to listen at; 0.0.0.0 for all networks.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port; 0 for one that is free.", min=0, max=65535)] = 8000,
+    workers: Annotated[
+        int, Option(help="Processes that answer, each with the model in memory.", min=1, max=MAX_WORKERS)
+    ] = 1,
+    data: Annotated[
+        Path | None, Option(help="Folder of the events.", show_default="MODEL-service, beside the model")
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        Option(
+            help="File with lines `read TOKEN`, `write TOKEN` or `admin TOKEN`. Tokens may also be in the environment: "
+            "DGCF_READ_TOKEN, DGCF_WRITE_TOKEN, DGCF_ADMIN_TOKEN.",
+            show_default=False,
+        ),
+    ] = None,
+    items_table: Annotated[
+        Path | None,
+        Option(help="CSV or Parquet file with attributes of the items, for rules such as max_per.", show_default=False),
+    ] = None,
+    rate: Annotated[
+        float | None, Option(help="Requests a second for each token or client.", show_default="no limit")
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        Option(help="Origin whose pages may call the service, such as https://shop.example; repeatable."),
+    ] = None,
+    retention: Annotated[
+        str | None, Option(help="Delete events after so long: 30d, 52w or 48h.", show_default="never")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve recommendations over HTTP, with a page to try them at the root.
+
+    Events that are posted count in the next answer. SIGHUP loads the model anew without downtime; SIGTERM and Ctrl-C
+    let requests under way finish. The log is JSON on stderr.
+
+    Example: `dgcf serve runs/shop --workers 2 --tokens tokens.txt`
+    """
+    from dgcf.serve.server.binding import default_data
+    from dgcf.serve.server.headers import check_origin
+    from dgcf.serve.server.supervisor import serve
+    from dgcf.serve.server.tokens import read_tokens
+    from dgcf.serve.settings import Settings
+
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ConfigError(f"--rate is {rate:g}, expected a number of requests above 0.")
+    model, folder = model.expanduser(), data.expanduser() if data is not None else default_data(model)
+    settings = Settings(
+        model=Path(os.path.abspath(model)),  # noqa: PTH100 (a link keeps its own name)
+        data=Path(os.path.abspath(folder)),  # noqa: PTH100
+        host=host,
+        port=port,
+        workers=workers,
+        tokens=read_tokens(tokens, os.environ, warn),
+        items_table=items_table and Path(os.path.abspath(items_table.expanduser())),  # noqa: PTH100
+        rate=rate,
+        origins=tuple(check_origin(text) for text in origin or []),
+        retention=None if retention is None else seconds_of(retention),
+    )
+    _warn_if_open(settings.host, bool(settings.tokens))
+
+    def announce(about: dict[str, Any]) -> None:
+        count = f"{settings.workers} worker{'s' if settings.workers > 1 else ''}"
+        notify(f"serving {model} at {about['url']} ({count}, events in {settings.data}); stop with Ctrl-C.")
+        emit(about, as_json, lambda: None)
+
+    serve(settings, announce, warn)
+
+
+def seconds_of(retention: str) -> float:
+    """Return the length of ``--retention``, such as ``30d``, in seconds."""
+    number, unit = retention.strip()[:-1], retention.strip()[-1:]
+    try:
+        seconds = float(number) * _HOURS[unit]
+    except (ValueError, KeyError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"--retention is {retention!r}, expected a length in hours, days or weeks, such as 30d.")
+    return seconds
+
+
+def _warn_if_open(host: str, tokens: bool) -> None:
+    from dgcf.serve.server.headers import is_loopback
+
+    if not is_loopback(host) and not tokens:
+        warn(
+            f"{host} can be reached by other machines, and no token is set: everyone there can read and write; set "
+            "tokens with --tokens, and put TLS in front of it."
+        )
