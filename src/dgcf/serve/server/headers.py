@@ -26,6 +26,7 @@ SECURITY: Headers = [
 SAFE = ("GET", "HEAD", "OPTIONS")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?", re.IGNORECASE)
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]*)?")
 _EXPOSED = b"etag, retry-after, x-request-id"
 _ACCEPTED = b"authorization, content-type, if-none-match, x-request-id"
 
@@ -92,7 +93,8 @@ class Hosts:
         """Refuse a request that names another host."""
         if not self._checked or given is None or given in self._known:
             return
-        name = (urlsplit(f"//{given.decode('latin-1')}").hostname or "") if b"/" not in given else ""
+        match = _HOST.fullmatch(given.decode("latin-1"))
+        name = match[1].strip("[]").lower() if match else ""
         if name not in self._names and not is_loopback(name):
             raise Refusal(
                 421,

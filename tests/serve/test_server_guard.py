@@ -1,0 +1,417 @@
+"""The guard: access, limits, headers and the log of single requests, around an application of a few lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgcf.serve.server.board import ROUTE_INDEX, Board, Field
+from dgcf.serve.server.guard import BrokenAnswerError, Guard
+from dgcf.serve.server.headers import check_origin
+from dgcf.serve.server.log import Log
+from dgcf.serve.server.rate import RateLimit
+from dgcf.serve.settings import Limits, Settings
+from tests.serve.service import ADMIN, READ, WRITE
+
+LIMITS = Limits(body_bytes=1000, body_seconds=0.2, answer_seconds=0.2)
+ALL_TOKENS = {"read": (READ,), "write": (WRITE,), "admin": (ADMIN,)}
+SHOP = "https://shop.example"
+
+
+@dataclass
+class Application:
+    """Answers with the body that it gets; ``act`` does something else instead."""
+
+    seen: list[tuple[str, bytes]] = field(default_factory=list)
+    act: Callable[[Any, Any, Any], Any] | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self.act is not None:
+            await self.act(scope, receive, send)
+            return
+        message = await receive()
+        self.seen.append((scope["path"], message["body"]))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": message["body"]})
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def problem(self) -> dict[str, Any]:
+        assert self.headers["content-type"] == "application/problem+json"
+        document: dict[str, Any] = json.loads(self.body)
+        assert document["status"] == self.status
+        assert document["type"].startswith("/problems/")
+        assert document["instance"] == self.headers["x-request-id"]
+        return document
+
+
+class Bench:
+    """A guard around ``app``, whose log is read back."""
+
+    def __init__(self, **settings: Any) -> None:
+        rate = settings.get("rate")
+        self.settings = Settings(Path("model"), Path("data"), **{"limits": LIMITS, **settings})
+        self.board = Board.create(1)
+        self.app = Application()
+        self._reader, self._writer = os.pipe()
+        self.log = Log(self._writer)
+        limit = None if rate is None else RateLimit(rate, self.board.rates, b"key")
+        self.guard = Guard(self.app, self.settings, self.board.slot(0), self.log, limit)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: dict[str, str] | None = None,
+        parts: Sequence[bytes | float] = (),
+        client: str = "192.0.2.7",
+        token: str | None = None,
+    ) -> Reply:
+        """Send a request; ``parts`` of the body are bytes, or seconds to wait before the next."""
+        return asyncio.run(self._ask(method, path, headers or {}, parts, client, token))
+
+    async def _ask(self, method: str, path: str, headers: Any, parts: Any, client: str, token: str | None) -> Reply:
+        given = {"host": "127.0.0.1:8000", **headers}
+        given |= {} if token is None else {"authorization": f"Bearer {token}"}
+        if parts and "content-length" not in given:
+            given["transfer-encoding"] = "chunked"
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"secret=query",
+            "client": (client, 5000),
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        }
+        rest = iter(parts)
+        messages: list[Any] = []
+
+        async def receive() -> Any:
+            for part in rest:
+                if isinstance(part, float):
+                    await asyncio.sleep(part)
+                else:
+                    return {"type": "http.request", "body": part, "more_body": True}
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            messages.append(message)
+
+        await self.guard(scope, receive, send)
+        start, *bodies = messages
+        names = [name for name, _ in start["headers"]]
+        assert len(names) == len(set(names)), names
+        named = {name.decode(): value.decode() for name, value in start["headers"]}
+        return Reply(start["status"], named, b"".join(body["body"] for body in bodies))
+
+    def lines(self) -> list[dict[str, Any]]:
+        self.log.flush()
+        return [json.loads(line) for line in os.read(self._reader, 1 << 20).splitlines()]
+
+    def close(self) -> None:
+        self.log.flush()
+        os.close(self._writer)
+        os.close(self._reader)
+        self.board.close()
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def make(**settings: Any) -> Bench:
+        made.append(Bench(**settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+Make = Callable[..., Bench]
+
+
+def test_answer_has_the_headers_of_security_and_a_request_id(bench: Make) -> None:
+    reply = bench().ask("GET", "/v1/model")
+    assert reply.status == 200
+    policy = reply.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["cross-origin-opener-policy"] == "same-origin"
+    assert reply.headers["content-type"] == "text/plain"
+    assert "server" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("abc-1.2_Z", True), ("a" * 64, True), ("a" * 65, False), ("a b", False), ("a\nb", False)]
+)
+def test_request_id_of_the_client_is_kept_if_it_is_sane(bench: Make, given: str, kept: bool) -> None:
+    guard = bench()
+    reply = guard.ask("GET", "/v1/model", headers={"x-request-id": given})
+    assert (reply.headers["x-request-id"] == given) is kept
+    assert guard.lines()[-1]["id"] == reply.headers["x-request-id"]
+
+
+def test_log_line_has_the_template_and_nothing_of_the_request(bench: Make) -> None:
+    guard = bench(tokens={"write": (WRITE,)})
+    guard.ask("POST", "/v1/events", parts=[b'{"user": "anna-secret"}'], token=WRITE)
+    guard.ask("GET", "/v1/recommend/anna-secret")
+    guard.ask("GET", "/secret/path")
+    events, recommend, unknown = guard.lines()
+    assert (events["route"], events["status"], events["scope"]) == ("/v1/events", 200, "write")
+    assert (recommend["route"], recommend["method"]) == ("/v1/recommend/{user}", "GET")
+    assert (unknown["route"], unknown["status"]) == ("unmatched", 404)
+    assert not any(word in json.dumps([events, recommend, unknown]) for word in ("secret", WRITE, "192.0.2.7"))
+
+
+def test_unknown_paths_and_methods_are_refused_before_the_application(bench: Make) -> None:
+    guard = bench()
+    for path in ("/v1/nothing", "/v1/recommend/", "/v1//", "//", "/page/../x", "/v1/recommend/a/b"):
+        assert guard.ask("GET", path).problem()["status"] == 404
+    wrong = guard.ask("DELETE", "/v1/recommend/anna")
+    assert wrong.problem()["status"] == 405
+    assert wrong.headers["allow"] == "GET, HEAD"
+    assert guard.app.seen == []
+
+
+ROUTES_BY_SCOPE = [("GET", "/v1/model", 1), ("GET", "/metrics", 1), ("POST", "/v1/events", 2)]
+ROUTES_BY_SCOPE += [("POST", "/v1/admin/reload", 3), ("GET", "/v1/events/export", 3), ("DELETE", "/v1/users/u", 2)]
+
+
+@pytest.mark.parametrize(("method", "path", "rank"), ROUTES_BY_SCOPE)
+def test_token_needs_the_scope_of_the_route(bench: Make, method: str, path: str, rank: int) -> None:
+    guard = bench(tokens=ALL_TOKENS)
+    statuses = [guard.ask(method, path, token=token).status for token in (None, "x" * 20, READ, WRITE, ADMIN)]
+    assert statuses == [401, 401, *(200 if held >= rank else 403 for held in (1, 2, 3))]
+    assert len(guard.app.seen) == 4 - rank
+
+
+def test_without_tokens_all_but_admin_is_open(bench: Make) -> None:
+    guard = bench()
+    statuses = {path: guard.ask(method, path).status for method, path, _ in ROUTES_BY_SCOPE}
+    assert [path for path, status in statuses.items() if status == 403] == ["/v1/admin/reload", "/v1/events/export"]
+    assert set(statuses.values()) == {200, 403}
+
+
+def test_with_a_write_token_reading_is_open_and_writing_is_not(bench: Make) -> None:
+    guard = bench(tokens={"write": (WRITE,)})
+    assert guard.ask("GET", "/v1/model").status == 200
+    refused = guard.ask("POST", "/v1/events")
+    assert refused.status == 401
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+    assert guard.ask("POST", "/v1/admin/reload", token=WRITE).status == 403
+
+
+def test_open_routes_need_no_token_and_count_towards_no_rate(bench: Make) -> None:
+    guard = bench(tokens=ALL_TOKENS, rate=1.0)
+    for path in ("/", "/healthz", "/readyz", "/page/app.js"):
+        assert [guard.ask("GET", path).status for _ in range(3)] == [200] * 3
+
+
+@pytest.mark.parametrize("headers", [{"content-length": "1001"}, {}], ids=["declared", "chunked"])
+def test_large_body_is_refused(bench: Make, headers: dict[str, str]) -> None:
+    guard = bench()
+    reply = guard.ask("POST", "/v1/events", headers=headers, parts=[b"x" * 600] * 2)
+    assert reply.problem()["status"] == 413
+    assert reply.headers["connection"] == "close"
+    assert guard.app.seen == []
+
+
+def test_body_of_the_largest_size_arrives_whole(bench: Make) -> None:
+    guard = bench()
+    reply = guard.ask("POST", "/v1/events", parts=[b"x" * 400, b"y" * 600])
+    assert (reply.status, reply.body) == (200, b"x" * 400 + b"y" * 600)
+
+
+def test_slow_body_is_refused(bench: Make) -> None:
+    guard = bench()
+    reply = guard.ask("POST", "/v1/events", parts=[b"x", 0.15, b"y", 0.15, b"z"])
+    assert reply.problem()["status"] == 408
+    assert guard.app.seen == []
+
+
+def test_slow_answer_is_given_up(bench: Make) -> None:
+    guard = bench()
+
+    async def sleep(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(10)
+
+    guard.app.act = sleep
+    reply = guard.ask("GET", "/v1/model")
+    assert reply.problem()["status"] == 503
+    assert reply.headers["retry-after"] == "5"
+
+
+def test_stream_may_take_longer_than_one_answer_but_not_stall(bench: Make) -> None:
+    guard = bench()
+
+    def stream(*pauses: float) -> Any:
+        async def act(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for pause in pauses:
+                await asyncio.sleep(pause)
+                await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+        return act
+
+    guard.app.act = stream(*[0.1] * 5)
+    assert guard.ask("GET", "/v1/model").body == b"xxxxx"
+    guard.app.act = stream(0.0, 10.0)
+    with pytest.raises(BrokenAnswerError):
+        guard.ask("GET", "/v1/model")
+    assert guard.lines()[-1]["status"] == 503
+
+
+def test_failure_of_the_application_is_logged_and_shows_nothing_to_the_client(bench: Make) -> None:
+    guard = bench()
+
+    async def fail(scope: Any, receive: Any, send: Any) -> None:
+        raise RuntimeError("a detail of the inside")
+
+    guard.app.act = fail
+    reply = guard.ask("GET", "/v1/model")
+    assert reply.problem()["status"] == 500
+    assert b"inside" not in reply.body
+    failure, line = guard.lines()
+    assert failure["id"] == line["id"] == reply.headers["x-request-id"]
+    assert "a detail of the inside" in failure["traceback"]
+
+
+def test_time_out_of_the_application_itself_is_a_failure(bench: Make) -> None:
+    guard = bench()
+
+    async def fail(scope: Any, receive: Any, send: Any) -> None:
+        raise TimeoutError
+
+    guard.app.act = fail
+    assert guard.ask("GET", "/v1/model").problem()["status"] == 500
+
+
+def test_client_that_leaves_while_it_sends_is_counted(bench: Make) -> None:
+    guard = bench()
+    scope = {"type": "http", "method": "POST", "path": "/v1/events", "headers": [(b"transfer-encoding", b"chunked")]}
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    asyncio.run(guard.guard(scope, receive, send))
+    assert guard.lines()[-1]["status"] == 499
+    assert guard.board.total(Field.IN_FLIGHT) == 0
+
+
+# -- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_rate_is_kept_for_each_token(bench: Make) -> None:
+    guard = bench(tokens=ALL_TOKENS, rate=3.0)
+    first = [guard.ask("GET", "/v1/model", token=READ).status for _ in range(5)]
+    assert first == [200] * 3 + [429] * 2
+    assert guard.ask("GET", "/v1/model", token=WRITE).status == 200
+    refused = guard.ask("GET", "/v1/model", token=READ)
+    assert refused.problem()["type"] == "/problems/too-many-requests"
+    assert int(refused.headers["retry-after"]) == 1
+
+
+def test_guesses_of_tokens_count_towards_the_rate_of_the_client(bench: Make) -> None:
+    guard = bench(tokens=ALL_TOKENS, rate=3.0)
+    guesses = [guard.ask("GET", "/v1/model", token=f"guess-number-{number:04d}").status for number in range(5)]
+    assert guesses == [401] * 3 + [429] * 2
+    assert guard.ask("GET", "/v1/model", client="192.0.2.8").status == 401
+
+
+def test_addresses_of_one_network_of_ipv6_share_a_rate(bench: Make) -> None:
+    guard = bench(rate=2.0)
+    statuses = [guard.ask("GET", "/v1/model", client=f"2001:db8::{number}").status for number in range(1, 5)]
+    assert statuses == [200, 200, 429, 429]
+    assert guard.ask("GET", "/v1/model", client="2001:db8:0:1::1").status == 200
+
+
+# -- other origins and hosts ------------------------------------------------------------------------------------------
+
+
+def test_cors_is_closed_by_default(bench: Make) -> None:
+    guard = bench()
+    reply = guard.ask("GET", "/v1/model", headers={"origin": SHOP})
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+    asked = {"origin": SHOP, "access-control-request-method": "POST"}
+    assert guard.ask("OPTIONS", "/v1/events", headers=asked).status == 405
+
+
+def test_page_of_another_origin_may_not_write(bench: Make) -> None:
+    guard = bench()
+    for origin in (SHOP, "null", "http://127.0.0.1:9000"):
+        assert guard.ask("POST", "/v1/events", headers={"origin": origin}).status == 403
+    assert guard.ask("POST", "/v1/events", headers={"origin": "http://127.0.0.1:8000"}).status == 200
+
+
+def test_allowed_origin_may_read_and_write(bench: Make) -> None:
+    guard = bench(origins=(SHOP,))
+    reply = guard.ask("POST", "/v1/events", headers={"origin": SHOP})
+    assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, SHOP)
+    preflight = guard.ask("OPTIONS", "/v1/events", headers={"origin": SHOP, "access-control-request-method": "POST"})
+    assert preflight.status == 204
+    assert preflight.headers["access-control-allow-methods"] == "POST"
+    assert "authorization" in preflight.headers["access-control-allow-headers"]
+    other = guard.ask("GET", "/v1/model", headers={"origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in other.headers
+    assert other.headers["vary"] == "origin"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000", "[::1]:8000", "LOCALHOST", "127.0.0.2"])
+def test_names_of_this_machine_are_answered(bench: Make, host: str) -> None:
+    assert bench().ask("GET", "/v1/model", headers={"host": host}).status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "localhost.evil.example", "a/b", "[::1", "::1::"]
+)
+def test_name_that_was_made_to_resolve_here_is_refused(bench: Make, host: str) -> None:
+    guard = bench()
+    assert guard.ask("GET", "/v1/model", headers={"host": host}).problem()["status"] == 421
+    assert bench(tokens=ALL_TOKENS).ask("GET", "/v1/model", headers={"host": host}, token=READ).status == 200
+    assert bench(host="0.0.0.0").ask("GET", "/v1/model", headers={"host": host}).status == 200
+
+
+@pytest.mark.parametrize("text", ["*", "shop.example", "https://", "https://a.example/path", "https://u@a.example", ""])
+def test_origin_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Exception, match="--origin is"):
+        check_origin(text)
+
+
+def test_origin_is_compared_without_case_and_slash() -> None:
+    assert check_origin("HTTPS://Shop.Example/") == SHOP
+
+
+# -- counters ---------------------------------------------------------------------------------------------------------
+
+
+def test_requests_are_counted_by_template_and_class(bench: Make) -> None:
+    guard = bench()
+    for user in ("a", "b", "c"):
+        guard.ask("GET", f"/v1/recommend/{user}")
+    guard.ask("PATCH", "/v1/recommend/a")
+    counts = guard.board.requests()
+    row = counts[ROUTE_INDEX["/v1/recommend/{user}"]]
+    assert row.sum(axis=0).tolist() == [3, 0, 1, 0]
+    assert counts.sum() == 4
+    assert guard.board.latency()[ROUTE_INDEX["/v1/recommend/{user}"], :-1].sum() == 4
