@@ -168,9 +168,9 @@ class Discover {
     const rows = answer.recommendations;
     this.status.textContent = `${counted(rows.length, "title")} in ${milliseconds(took)}`;
     say(`${counted(rows.length, "recommendation")} from ${counted(this.likes.length, "thing")} you like.`);
-    this.results.show(rows, { compare });
     const none = !rows.length && empty("Nothing left to recommend", "All items are excluded. Remove one of your choices.");
-    fill(this.out, notesOf(answer.notes), this.results.element, none);
+    this.results.into(this.out, notesOf(answer.notes), none);
+    this.results.show(rows, { compare });
     dispatchEvent(new CustomEvent("dgcf-model", { detail: answer.model }));
   }
 

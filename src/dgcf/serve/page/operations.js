@@ -103,6 +103,7 @@ class Operations {
     fill(
       this.out,
       this.tiles,
+      h("h2", { class: "unseen" }, "The last ten minutes"),
       h("div", { class: "charts" }, this.requests.element, this.latency.element),
       h(
         "section",

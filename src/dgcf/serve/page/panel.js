@@ -177,7 +177,7 @@ function explanation(answer) {
     h("div", { class: "total" }, h("span", { class: "total-label" }, "Score"), bar(byKind, scaleOf([byKind]), kindOf), h("strong", { class: "score" }, short(answer.score))),
     byKind.map((sum) => group(sum, answer, scale)),
     layers(answer.by_layer),
-    h("p", { class: "fine" }, `The parts add up to the score; rounding leaves ${residual(answer.residual)}.`),
+    h("p", { class: "fine" }, `The parts add up to the score; rounding leaves ${residual(answer)}.`),
   ];
 }
 
@@ -185,8 +185,8 @@ function kindOf(part) {
   return part.kind;
 }
 
-function residual(value) {
-  return Math.abs(value ?? 0) < 1e-12 ? "nothing" : short(value);
+function residual({ residual: value, score }) {
+  return Math.abs(value ?? 0) <= 1e-6 * Math.abs(score) ? "nothing" : short(value);
 }
 
 function group(sum, answer, scale) {

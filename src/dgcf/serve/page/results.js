@@ -34,6 +34,14 @@ export class Results {
     animate(this.element, places);
   }
 
+  /** Stand in `out` between two elements or none; the list itself stays where it is, and keeps the focus. */
+  into(out, before, after) {
+    for (const child of [...out.childNodes]) if (child !== this.element) child.remove();
+    if (this.element.parentNode !== out) out.append(this.element);
+    if (before) this.element.before(before);
+    if (after) this.element.after(after);
+  }
+
   /** Forget what was shown, for another user. */
   forget() {
     this.ranks = null;
@@ -51,7 +59,7 @@ export class Results {
         "div",
         { class: "row-body" },
         h("div", { class: "row-title" }, h("button", { type: "button", class: "title-button", on: { click: () => this.open(row) } }, title), moved(row, before)),
-        parts.length ? reasonList(parts, row.score) : row.why && h("p", { class: "why" }, row.why),
+        parts.length ? reasonList(parts, row.score) : row.why && h("p", { class: "why" }, without(row.why, `${title}: `)),
       ),
       parts.length ? this.meter(row, parts, scale, title) : null,
       h(
@@ -72,6 +80,10 @@ export class Results {
       h("span", { class: "score" }, short(row.score)),
     );
   }
+}
+
+function without(text, start) {
+  return text.startsWith(start) ? text.slice(start.length) : text;
 }
 
 function moved(row, before) {

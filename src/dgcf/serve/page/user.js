@@ -132,9 +132,9 @@ class User {
     this.drawHistory(person, answer);
     const rows = answer.recommendations;
     this.status.textContent = `${counted(rows.length, "title")} in ${milliseconds(took)}`;
-    this.results.show(rows, { compare });
     const none = !rows.length && empty("Nothing left to recommend", "This user has every item, or hides it.");
-    fill(this.out, notesOf(answer.notes), this.results.element, none);
+    this.results.into(this.out, notesOf(answer.notes), none);
+    this.results.show(rows, { compare });
     say(`${counted(rows.length, "recommendation")} for user ${this.id}.`);
     dispatchEvent(new CustomEvent("dgcf-model", { detail: answer.model }));
   }
@@ -146,7 +146,7 @@ class User {
     for (const row of [...events, ...person.history]) learn(row.item, row.title);
     fill(
       this.history,
-      events.length ? [h("h3", {}, "Events", h("span", { class: "sum" }, events.length)), h("ul", { class: "plain-list events" }, events.map((row) => this.eventRow(row)))] : null,
+      events.length ? [h("h2", { class: "history-title" }, "Events", h("span", { class: "sum" }, events.length)), h("ul", { class: "plain-list events" }, events.map((row) => this.eventRow(row)))] : null,
       person.history.length ? this.training(person) : h("p", { class: "fine" }, "This user is not in the training data. A like is enough for recommendations."),
     );
   }
