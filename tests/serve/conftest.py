@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.serve.in_process import InProcess
 from tests.serve.models import small_model
 
 
@@ -13,3 +15,10 @@ from tests.serve.models import small_model
 def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved recommender of planted tastes: 150 users u00000…, 160 films with titles."""
     return small_model(tmp_path_factory.mktemp("model") / "films.dgcf")
+
+
+@pytest.fixture(scope="module")
+def service(model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    """The HTTP application over the small model; the tests of a module share its events."""
+    with InProcess(model_file, tmp_path_factory.mktemp("data")) as service:
+        yield service

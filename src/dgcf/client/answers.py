@@ -105,16 +105,19 @@ class Explanation(TypedDict):
     parts: list[Part]
     by_kind: dict[str, float]
     by_layer: list[float]
-    taken_by: str
+    taken_by: int
     residual: float
     text: str
     model: int
 
 
 class CatalogItem(TypedDict):
+    """``known``: whether the model was trained with the item."""
+
     item: RawId
     title: str | None
     users: int
+    known: bool
     hidden: bool
     attributes: Attributes
 
@@ -128,9 +131,8 @@ class Items(TypedDict):
 
 
 class Item(CatalogItem):
-    """``known``: whether the model was trained with the item."""
+    """An item; ``model``: the version of the model that answered."""
 
-    known: bool
     model: int
 
 
@@ -144,11 +146,12 @@ class UserEvent(TypedDict):
 
 
 class User(TypedDict):
-    """``history``: the items of training; ``events``: what came since."""
+    """``history``: the items of training, of ``history_size`` in all; ``events``: what came since, newest first."""
 
     user: RawId
     known: bool
     history: list[TitledItem]
+    history_size: int
     events: list[UserEvent]
     model: int
 
@@ -183,10 +186,10 @@ class Model(TypedDict):
     version: int
     model: str
     preset: str | None
-    seed: int
+    seed: int | None
     settings: dict[str, Any]
     metrics: dict[str, Any]
-    mask: str
+    mask: str | None
     dataset: dict[str, Any]
     sha256: str
     loaded: str

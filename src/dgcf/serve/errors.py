@@ -17,6 +17,7 @@ KINDS: dict[int, tuple[str, str]] = {
     413: ("body-too-large", "The body is too large"),
     414: ("uri-too-long", "The URL is too long"),
     415: ("media-type", "The media type is not supported"),
+    421: ("host", "The host is not served here"),
     422: ("invalid", "The request is invalid"),
     429: ("too-many-requests", "Too many requests"),
     431: ("headers-too-large", "The headers are too large"),

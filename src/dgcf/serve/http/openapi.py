@@ -18,7 +18,7 @@ from dgcf.version import __version__
 REF = "#/components/schemas/{model}"
 ALWAYS = (400, 405, 408, 414, 422, 431, 429, 500, 503)
 """Statuses that every operation can end with."""
-GUARDED = (401, 403)
+GUARDED = (401, 403, 421)
 WITH_BODY = (413, 415)
 RETRY = (429, 503)
 TITLE = "dgcf"

@@ -116,7 +116,7 @@ def _users(limits: Limits) -> list[Operation]:
             "Forget a user",
             _forget,
             {200: Content("The user is forgotten.", answers.Forgotten)},
-            "Deletes the events of the user, who is unknown from now on. The artefact has the user until it is replaced.",
+            "Deletes the events of the user, who is unknown from now on. The artefact keeps the user.",
             ids=(user,),
             problems=(404,),
             tag="users",

@@ -12,7 +12,7 @@ from dgcf.serve.http.parameters import Parameter, Segment, integer
 from dgcf.serve.http.requests import Bodies
 from dgcf.serve.settings import Limits
 
-TAG = "explanations"
+TAG, SIMILAR = "explanations", "similar"
 
 
 def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
@@ -64,7 +64,7 @@ def _similar(sides: str, segment: Segment, k: Parameter, content: Content) -> Op
         parameters=(k,),
         problems=(404,),
         tagged=True,
-        tag=TAG,
+        tag=SIMILAR,
     )
 
 
