@@ -13,10 +13,11 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measure import hardware, in_process, markdown, median
 from benchmarks.recommend import K, all_users
-from dgcf.data import load
+from dgcf.data import Dataset, load
 from dgcf.evaluate.evaluator import Evaluator
 from dgcf.recommend import Recommender
 from dgcf.recommend.capture import capture
@@ -50,6 +51,17 @@ result = {"median": milliseconds[len(milliseconds) // 2], "p95": milliseconds[in
 """
 
 
+def composed_recommender(dataset: Dataset, dim: int, neighbours: int) -> tuple[Any, Any, Recommender]:
+    """Return the trained part, the composed ranking and its recommender, with initial weights."""
+    settings = {"dim": dim, "layers": 3, "blend": "bspm(rank=448)", "blend_weights": "1"}
+    recipe = resolve("dgcf", dataset=dataset, settings={**settings, "blend_neighbours": neighbours})
+    model, propagation = build(dataset, recipe)
+    alone = ranked_embeddings(model, propagation, recipe.train)
+    composed = Blender(recipe.blend, dataset.train, recipe.train.metric).fit(alone).compose(alone, dataset.train)
+    about = {"seed": 0, "epochs": 0, "metrics": {}}
+    return alone, composed, Recommender.of(capture(model, propagation, composed, dataset, recipe, about))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="deoscirec/gowalla")
@@ -59,12 +71,7 @@ def main() -> None:
     args = parser.parse_args()
 
     dataset = load(args.data)
-    settings = {"dim": args.dim, "layers": 3, "blend": "bspm(rank=448)", "blend_weights": "1"}
-    recipe = resolve("dgcf", dataset=dataset, settings={**settings, "blend_neighbours": args.neighbours})
-    model, propagation = build(dataset, recipe)
-    alone = ranked_embeddings(model, propagation, recipe.train)
-    composed = Blender(recipe.blend, dataset.train, recipe.train.metric).fit(alone).compose(alone, dataset.train)
-
+    alone, composed, rec = composed_recommender(dataset, args.dim, args.neighbours)
     evaluator = Evaluator(dataset, split="test", ks=(K,))
     seconds: dict[str, list[float]] = {"alone": [], "composed": []}
     for _ in range(args.rounds + 1):  # the first round is a warm-up
@@ -76,8 +83,6 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        about = {"seed": 0, "epochs": 0, "metrics": {}}
-        rec = Recommender.of(capture(model, propagation, composed, dataset, recipe, about))
         rec.save(folder / "saved.dgcf")
         one = in_process(ONE_USER, str(folder / "saved.dgcf"), str(K), "500", environment=ONE_THREAD)
         whole = all_users(folder)
