@@ -52,7 +52,7 @@ class Method(Generic[P, T]):
 
 
 class Methods:
-    """What both clients can be asked."""
+    """The calls that both clients have."""
 
     recommend = Method(calls.recommend)
     recommend_users = Method(calls.recommend_users)

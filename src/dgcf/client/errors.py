@@ -12,7 +12,7 @@ class ServiceError(DgcfError):
     """Base class. ``status`` is the HTTP status, None without an answer; ``kind`` is the kind of the problem document.
 
     ``detail`` is one sentence, ``request_id`` the id that the service has in its log, ``errors`` the single faults of
-    an invalid request, and ``retry_after`` the number of seconds that the service asked to wait.
+    an invalid request, and ``retry_after`` the number of seconds to wait before a repetition.
     """
 
     def __init__(

@@ -156,10 +156,13 @@ def collect(
                 raise KeyboardInterrupt from problem
             if not isinstance(problem, duckdb.Error):
                 raise
-            named = [source.label for source in opened if source.path and source.path in str(problem)]
-            # A problem while opening the sources is that of the next one.
-            labels = [*named, *map(_label, sources[len(opened) :]), *(source.label for source in opened[-1:])]
-            raise DataError(sentence(str(problem), labels[0])) from problem
+            raise DataError(sentence(str(problem), _failed_source(sources, opened, str(problem)))) from problem
+
+
+def _failed_source(sources: Sequence[Any], opened: Sequence[Source], problem: str) -> str:
+    """Return the name of the source that a problem is of: the one that it names, or else the next to be opened."""
+    named = [source.label for source in opened if source.path and source.path in problem]
+    return [*named, *map(_label, sources[len(opened) :]), *(source.label for source in opened[-1:])][0]
 
 
 def _label(source: Any) -> str:
@@ -231,7 +234,7 @@ def _number(
         _notes(con),
         _merged(con, staged),
         staged.removed,
-        titles_of_rows(con, staged, told=options.title_col is not None),
+        titles_of_rows(con, staged, named=options.title_col is not None),
         np.asarray(columns["weight"]) if "weight" in columns else None,
     )
 

@@ -40,7 +40,7 @@ def open_source(con: DuckDBPyConnection, source: Any, options: ReadOptions, fold
     if options.timestamp_format is not None:
         opened = with_time_format(opened, given_format(con, options.timestamp_format))
     if options.where is not None:
-        table = Table(opened.label, opened.table, opened.fields, opened.first_line)
+        table = Table(opened.label, opened.table, opened.fields, opened.first_line, options.day_first)
         opened = replace(opened, condition=compile_condition(con, options.where, table))
     return opened
 
@@ -153,6 +153,15 @@ _MOVIELENS = ["user", "item", "rating", "timestamp"]
 _PLACES = {name: place for place, name in enumerate(_MOVIELENS)}
 
 
+def _read_as(role: str, column: str, options: ReadOptions) -> str:
+    """Return the expression that reads a column of text in a role."""
+    if role in ("title", "split"):
+        return column
+    if role in ("rating", "weight"):
+        return text_as_number(column)
+    return iso_or_number(column) if role == "timestamp" else id_expression(column, options)
+
+
 def _delimited(
     text: Text,
     sample: sniff.Sample,
@@ -168,16 +177,10 @@ def _delimited(
     quote = '"' if quoted and len(delimiter) == 1 else ""
     table = scan_text(text, sample, delimiter, ["VARCHAR"] * len(names), header=header, quote=quote)
     raw = {role: f"c{place}" for role, place in roles.items()}
-    columns = {
-        role: column if role in ("title", "split") else id_expression(column, options) for role, column in raw.items()
-    }
-    columns |= {role: text_as_number(raw[role]) for role in ("rating", "weight") if role in roles}
-    if "timestamp" in roles:
-        columns["timestamp"] = iso_or_number(raw["timestamp"])
     return Source(
         label=text.name,
         table=table,
-        columns=columns,
+        columns={role: _read_as(role, column, options) for role, column in raw.items()},
         raw={role: raw[role] for role in NUMBERS if role in roles},
         fields=tuple(
             Field(name.partition(":")[0] if format == "inter" else name.strip(), f"c{place}", "text", untyped=True)

@@ -75,6 +75,16 @@ class Statistics:
         return asdict(self) | {"warnings": list(self.warnings)}
 
 
+def _without_pairs(train: Pairs, validation: Pairs, test: Pairs) -> dict[str, int]:
+    """Return the numbers of users and items that have no pair in a split."""
+    return {
+        "users": int(np.count_nonzero(train.user_degrees == 0)),
+        "items": int(np.count_nonzero(train.item_degrees == 0)),
+        "users_without_validation": int(np.count_nonzero(validation.user_degrees == 0)),
+        "users_without_test": int(np.count_nonzero(test.user_degrees == 0)),
+    }
+
+
 def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[str] = ()) -> Statistics:
     """Return the statistics of a dataset; ``known_as`` and ``caveats`` come from the catalogue."""
     train, validation, test = (dataset.split(name) for name in SPLITS)
@@ -82,12 +92,6 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         "train_validation": _common(train, validation),
         "train_test": _common(train, test),
         "validation_test": _common(validation, test),
-    }
-    cold = {
-        "users": int(np.count_nonzero(train.user_degrees == 0)),
-        "items": int(np.count_nonzero(train.item_degrees == 0)),
-        "users_without_validation": int(np.count_nonzero(validation.user_degrees == 0)),
-        "users_without_test": int(np.count_nonzero(test.user_degrees == 0)),
     }
     distinct = len(train.union(validation, test))
     popular = {name: train.item_degrees[dataset.split(name).indices] for name in SPLITS}
@@ -102,7 +106,7 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         density=distinct / (dataset.n_users * dataset.n_items),
         duplicates={**dict.fromkeys((*SPLITS, "input"), 0), **dataset.repeats},
         leaks=leaks,
-        cold=cold,
+        cold=_without_pairs(train, validation, test),
         degrees={"users": _quantiles(train.user_degrees), "items": _quantiles(train.item_degrees)},
         popularity={name: _mean(others) for name, others in popular.items()},
         ordered=dataset.order is not None,

@@ -16,6 +16,8 @@ from dgcf.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+DAY_FIRST, MONTH_FIRST = "day first", "month first"
+"""What the orders of day and month are called."""
 YEAR_1000 = -30_610_224_000.0
 """The year 1000 in seconds from 1970: what is read as earlier was not written year first, such as 12/01/10."""
 # Two numbers and a year, in one of several orders, and perhaps a clock.
@@ -64,10 +66,13 @@ def given_format(con: DuckDBPyConnection, text: str) -> TimeFormat:
     return TimeFormat((text,), repr(text))
 
 
-def recognise(con: DuckDBPyConnection, table: str, column: str, condition: str = "true") -> TimeFormat | None:
+def recognise(
+    con: DuckDBPyConnection, table: str, column: str, condition: str = "true", day_first: bool | None = None
+) -> TimeFormat | None:
     """Return the format of a text column that is neither numbers nor ISO 8601, or None if it is no column of times.
 
-    Raise DataError if days and months cannot be told apart. Most texts decide; the others are refused later, by line.
+    Most texts decide; the others are refused later. If neither days nor ``day_first`` tell days from months, raise
+    DataError.
     """
     rows = f"(SELECT trim({column}) AS t FROM {table} WHERE ({condition}) AND trim({column}) <> '')"
     parsed = f"(SELECT t, regexp_extract(t, '{_NUMBERS}', ['first', 'sign', 'second', 'year']) AS p FROM {rows})"
@@ -82,7 +87,7 @@ def recognise(con: DuckDBPyConnection, table: str, column: str, condition: str =
         return None
     if wide + narrow > counted / 2:
         alike = signs == 1 and not (wide and narrow) and not (narrow and sign == "-") and min(first, second) <= 12
-        return _by_order(first, second, sign, "%Y" if wide else "%y", example, alike)
+        return _by_order(first, second, sign, "%Y" if wide else "%y", example, alike, day_first)
     forms = [
         TimeFormat((date, *(f"{date}{glue}{clock}" for glue in _GLUES for clock in _CLOCKS)), f"such as {_shown(date)}")
         for date in _DATES
@@ -94,20 +99,26 @@ def recognise(con: DuckDBPyConnection, table: str, column: str, condition: str =
     return next((form for form, count in zip(forms, counts, strict=True) if count > counted / 2), None)
 
 
-def _by_order(first: int, second: int, sign: str, year: str, example: str, alike: bool) -> TimeFormat:
+def _by_order(
+    first: int, second: int, sign: str, year: str, example: str, alike: bool, day_first: bool | None
+) -> TimeFormat:
     """Return the order of day and month that all dates allow; refuse none and both. The arguments describe the column:
-    the largest numbers in the first and second place, the separator, the form of the year."""
+    the largest numbers in the first and second place, the separator, the form of the year. ``day_first`` decides if no
+    number is above 12."""
     by_day, by_month = sign.join(("%d", "%m", year)), sign.join(("%m", "%d", year))
-    if not alike or max(first, second) <= 12:
+    unclear = max(first, second) <= 12
+    if not alike or (unclear and day_first is None):
         why = "no day is above 12, which would tell days from months" if alike else "they are not all written alike"
         clock = " %H:%M" if ":" in example else ""
         raise DataError(
-            f"dates such as {example[:40]!r} can be read in more than one way ({why}); pass --timestamp-format "
-            f"'{by_day}{clock}' if the day comes first, or '{by_month}{clock}' if the month does."
+            f"dates such as {example[:40]!r} can be read in more than one way ({why}); pass "
+            + ("--day-first or --month-first, or " if alike else "")
+            + f"--timestamp-format '{by_day}{clock}' if the day comes first, or '{by_month}{clock}' if the month does."
         )
-    date = by_day if first > 12 else by_month
+    by_days = bool(day_first) if unclear else first > 12
+    date = by_day if by_days else by_month
     clocks = [f"{date}{glue}{clock}" for glue in _GLUES for clock in _CLOCKS]
-    return TimeFormat((date, *clocks), f"{'day' if first > 12 else 'month'} first")
+    return TimeFormat((date, *clocks), DAY_FIRST if by_days else MONTH_FIRST)
 
 
 def _shown(date: str) -> str:

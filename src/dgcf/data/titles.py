@@ -60,10 +60,10 @@ class ColumnTitles:
         return {"column": self.column, "items": len(self.titles), "several": self.several, "used": self.used}
 
 
-def titles_of_rows(con: DuckDBPyConnection, staged: Staged, *, told: bool) -> ColumnTitles | None:
+def titles_of_rows(con: DuckDBPyConnection, staged: Staged, *, named: bool) -> ColumnTitles | None:
     """Return the most frequent title of each item, from the column of titles; of equally frequent ones the longest.
 
-    ``told``: the column was given, so its texts are titles however much they vary.
+    ``named``: the column was given, so its texts are titles however much they vary.
     """
     sources = [source for source in staged.sources if source.has("title")]
     if not sources:
@@ -83,9 +83,9 @@ def titles_of_rows(con: DuckDBPyConnection, staged: Staged, *, told: bool) -> Co
         "sum(strlen(item) + strlen(title)) FROM titles"
     ).fetchall()[0]
     large = int(size or 0) > LARGEST
-    if told and large:
+    if named and large:
         raise DataError(_too_large(sources[0].label))
-    if large or (not told and repeated and alike < ALIKE * repeated):
+    if large or (not named and repeated and alike < ALIKE * repeated):
         return ColumnTitles(name, used=False)
     return ColumnTitles(name, dict(con.execute("SELECT item, title FROM titles").fetchall()), int(several))
 

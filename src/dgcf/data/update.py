@@ -84,17 +84,10 @@ def update(
     )
     if not len(current.where(~held)):
         raise DataError("no training pair is left after the update; lengthen --window, or add more rows.")
-    updated = Dataset(
-        dataset.name,
-        users,
-        items,
-        current.where(~held),
-        current.where(held),
-        Pairs.empty(len(users), len(items)),
-        record={**dataset.record, "updates": [*dataset.record.get("updates", []), counts.to_dict()]},
-        read_options=dataset.read_options,
-    )
-    return updated, counts
+    record = {**dataset.record, "updates": [*dataset.record.get("updates", []), counts.to_dict()]}
+    train, validation, test = current.where(~held), current.where(held), Pairs.empty(len(users), len(items))
+    options = dataset.read_options
+    return Dataset(dataset.name, users, items, train, validation, test, record=record, read_options=options), counts
 
 
 def resized(pairs: Pairs, n_users: int, n_items: int) -> Pairs:

@@ -76,6 +76,10 @@ class Search:
         return Study(self.path, self.about(), self.spaces, self.recipe.settings())
 
 
+def _without_test(dataset: Dataset) -> Dataset:
+    return replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items))
+
+
 def search_for(
     dataset: Dataset,
     model: str = "dgcf",
@@ -96,12 +100,11 @@ def search_for(
     key_of(seed, "tune")  # raises for an invalid seed
     if not len(dataset.validation):
         raise ConfigError(f"{dataset.name} has no validation split to tune on; split it by `dgcf data prepare`.")
-    fixed = dict(settings or {})
+    fixed, changed = dict(settings or {}), search or {}
     path = Path(out) if out else Path("tune") / f"{dataset.name.replace('/', '-')}-{model}"
     recorded = recorded_study(path)
     recipe = _recipe(model, dataset, preset or recorded.preset or DEFAULT, fixed, metric)
-    test_free = replace(dataset, test=Pairs.empty(dataset.n_users, dataset.n_items))
-    metric = metric or recipe.train.metric
+    test_free, metric = _without_test(dataset), metric or recipe.train.metric
     validator(test_free, metric)  # raises for an unknown metric
     recipe.model.require_memory(recipe.name, dataset.n_users, dataset.n_items, len(dataset.train))
     resolved = Search(
@@ -110,12 +113,12 @@ def search_for(
         source=source or dataset.name,
         recipe=recipe,
         fixed=fixed,
-        spaces=_spaces(recipe, dataset, fixed, search or {}, recorded.spaces if recorded.model == model else None),
+        spaces=_spaces(recipe, dataset, fixed, changed, recorded.spaces if recorded.model == model else None),
         metric=metric,
         seed=seed,
         path=path,
     )
-    _refuse_bad_spaces(resolved, search or {})
+    _refuse_bad_spaces(resolved, changed)
     resolved.about()  # raises if the dataset lacks an order or weights that a searched setting uses
     return resolved
 

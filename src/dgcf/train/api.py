@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -161,19 +162,9 @@ def train_together(
             return _compose(solved, dataset, blender or _blender(dataset, recipe, validate, place), observers)
         interrupted = stack.enter_context(stop_requested())
         models = [model, *(_graph_model(dataset, recipe, job.seed) for job in jobs[1:])]
+        trainer_of = partial(Trainer, device=place, validate=validate, interrupted=interrupted)
         trainers = [
-            Trainer(
-                own,
-                propagation,
-                dataset.train,
-                recipe.train,
-                seed=job.seed,
-                device=place,
-                validate=validate,
-                observer=observer,
-                run=job.run,
-                interrupted=interrupted,
-            )
+            trainer_of(own, propagation, dataset.train, recipe.train, seed=job.seed, observer=observer, run=job.run)
             for own, job, observer in zip(models, jobs, observers, strict=True)
         ]
         for trainer, job in zip(trainers, jobs, strict=True):

@@ -56,6 +56,20 @@ def setting_keys(model: Entry) -> list[str]:
     return [*model.keys, *([] if model.solved else TRAIN_KEYS), *(BLEND_KEYS if model.has_embeddings else [])]
 
 
+def _refuse_misplaced(model: str, choice: Entry, given: Mapping[str, object]) -> None:
+    """Refuse settings of the training loop for a solved model, and of blending for one without embeddings."""
+    if misplaced := [key for key in given if choice.solved and key in TRAIN_KEYS and key not in choice.keys]:
+        raise ConfigError(
+            f"model {model} is solved at once, not trained in epochs, so it has no setting {misplaced[0]!r}; "
+            f"it has {', '.join(choice.keys) or 'none'}."
+        )
+    if misplaced := [key for key in given if key in BLEND_KEYS and not choice.has_embeddings]:
+        raise ConfigError(
+            f"model {model} ranks by weights between items, not by embeddings, so it has no setting {misplaced[0]!r}; "
+            f"leave it out, or add {model} to a model that has embeddings, with --set blend={model}."
+        )
+
+
 def resolve(
     model: str,
     *,
@@ -74,17 +88,8 @@ def resolve(
     choice = entry(model)
     given = dict(settings or {})
     loop_keys = [] if choice.solved else TRAIN_KEYS
-    if misplaced := [key for key in given if choice.solved and key in TRAIN_KEYS and key not in choice.keys]:
-        raise ConfigError(
-            f"model {model} is solved at once, not trained in epochs, so it has no setting {misplaced[0]!r}; "
-            f"it has {', '.join(choice.keys) or 'none'}."
-        )
     blend_keys = BLEND_KEYS if choice.has_embeddings else []
-    if misplaced := [key for key in given if key in BLEND_KEYS and not blend_keys]:
-        raise ConfigError(
-            f"model {model} ranks by weights between items, not by embeddings, so it has no setting {misplaced[0]!r}; "
-            f"leave it out, or add {model} to a model that has embeddings, with --set blend={model}."
-        )
+    _refuse_misplaced(model, choice, given)
     refuse_unknown(given, setting_keys(choice), f"model {model}")
     values = preset_settings(preset, choice, dataset, size)
     if "loss" in given and given["loss"] != values.get("loss"):

@@ -31,7 +31,7 @@ _CACHE_BYTES = 2**30
 
 
 class BlendInterrupted(Exception):  # noqa: N818 (not an error)
-    """The user asked to stop before the weights were chosen."""
+    """Training was interrupted before the weights were chosen."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What blending found: the added weights, which parts they are of, and the validation of every weighting tried."""
+"""The result of blending: the added weights, which parts they are of, and the validation of every weighting tried."""
 
 from __future__ import annotations
 
