@@ -55,6 +55,8 @@ class Listener:
             task.cancel()
         if self.connections.tasks:
             await asyncio.wait(list(self.connections.tasks), timeout=1.0)
+        for connection in list(self.connections.connections):
+            connection.transport.abort()
         self._sweeping.cancel()
 
     async def _sweep(self) -> None:

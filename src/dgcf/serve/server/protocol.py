@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from dgcf.serve.server.refusal import Refusal
@@ -59,6 +60,7 @@ class Protocol(HttpToolsProtocol):
         self._idle_since: float | None = None  # after an answer
         self._close_until: float | None = None  # once it is to be closed
         self._head_bytes = self._discarded = 0
+        self._running: RequestResponseCycle | None = None  # the oldest request that is not answered
         self._receiving = False  # between the first and the last byte of a request
         self._discarding = False
 
@@ -78,6 +80,12 @@ class Protocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
             self._discarding = True
         return waiting
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)
 
     def check(self, now: float) -> None:
         """Close the connection if its time is up."""
@@ -160,6 +168,10 @@ class Protocol(HttpToolsProtocol):
         self._receiving = False
         super().on_message_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
         """Start the next pipelined request, or wait for one; uvicorn's would also set a timer."""
         self.server_state.total_requests += 1
@@ -180,17 +192,22 @@ class Protocol(HttpToolsProtocol):
         return ValueError(refusal.detail)
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer with a problem and close; if an answer is under way, only close after it."""
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            self.pipeline.clear()
-            cycle.keep_alive = False
+        """Answer with a problem and close, after the answers that are under way."""
+        newest = self.cycle
+        if newest is not None and not newest.response_complete:
             self._discarding = True
-            if not cycle.more_body:
-                return  # the request is whole: its answer is the last
-            cycle.disconnected = True  # its body is cut
-            cycle.message_event.set()
-            if cycle.response_started:
+            if not newest.more_body:  # whole, so its answer is the last
+                newest.keep_alive = False
+                return
+            if newest is not self._running:  # its body is cut, and the one before it is the last
+                self.pipeline.popleft()
+                before = self.pipeline[0][0] if self.pipeline else self._running
+                assert before is not None
+                before.keep_alive = False
+                return
+            newest.disconnected = True
+            newest.message_event.set()
+            if newest.response_started:
                 self.transport.close()
                 return
         self.transport.write(self.state.refused(refusal))
