@@ -11,6 +11,7 @@ from dgcf.ranking.topk import TopK
 from dgcf.recommend.explain import Explanation
 from dgcf.recommend.prepared import note_if_short
 from dgcf.serve.engine.asks import Ask
+from dgcf.serve.engine.lists import Ranked
 from dgcf.serve.engine.view import Query, View
 from dgcf.serve.errors import RequestError, UnknownError
 
@@ -23,25 +24,34 @@ def recommend(view: View, asks: Sequence[Ask]) -> list[dict[str, Any] | Exceptio
     answers: list[dict[str, Any] | Exception] = [RequestError("")] * len(asks)
     queries: list[Query] = []
     places: list[int] = []
-    view.refresh_rules()
     for place, ask in enumerate(asks):
         try:
-            queries.append(view.query(ask))
-            places.append(place)
+            if (kept := view.kept(ask)) is not None:
+                answers[place] = recommendation(view, *kept)
+            else:
+                queries.append(view.query(ask))
+                places.append(place)
         except Exception as problem:  # of this request alone
             answers[place] = problem
-    for place, query, ranked in zip(places, queries, view.rank(queries), strict=True):
+    for place, query, found in zip(places, queries, view.rank(queries), strict=True):
         try:
-            answers[place] = ranked if isinstance(ranked, Exception) else _recommendation(view, query, *ranked)
+            answers[place] = found if isinstance(found, Exception) else _ranked(view, query, *found)
         except Exception as problem:
             answers[place] = problem
     return answers
 
 
-def _recommendation(view: View, query: Query, best: TopK, row: int) -> dict[str, Any]:
+def _ranked(view: View, query: Query, best: TopK, row: int) -> dict[str, Any]:
+    index, scores = best.item_idx[row, : query.ask.k], best.scores[row, : query.ask.k]
+    ranked = index[index >= 0].tolist(), scores[index >= 0].tolist()
+    view.keep(query.ask, ranked)
+    return recommendation(view, query, ranked)
+
+
+def recommendation(view: View, query: Query, ranked: Ranked) -> dict[str, Any]:
+    """Return a list as the answer to its request."""
     ask, items = query.ask, view.snapshot.items
-    index, scores = best.item_idx[row, : ask.k], best.scores[row, : ask.k].tolist()
-    index = index[index >= 0].tolist()
+    index, scores = ranked
     rows: list[dict[str, Any]] = []
     for place, item in enumerate(index):
         rows.append(
@@ -61,7 +71,7 @@ def _recommendation(view: View, query: Query, best: TopK, row: int) -> dict[str,
     if ask.items or ask.negative:
         used = set(view.indices(ask.items)[0].tolist())
         answer["items"] = _named(view, used)
-        answer["negative"] = _named(view, query.negative.tolist())
+        answer["negative"] = _named(view, view.indices(ask.negative)[0].tolist())
     return answer
 
 
@@ -103,7 +113,6 @@ def explain(view: View, ask: Ask, item: RawId, top: int) -> dict[str, Any]:
         if not view.in_model(text) and text not in view.overlay.users:
             raise UnknownError(f"user {text!r} is unknown; give a user of the model, or one with events.")
     index = view.item_index(item)
-    view.refresh_rules()
     explanation = view.explain(view.query(ask), index)
     shown = explanation.top(top) if top else explanation
     answer = shown.to_dict() | {"title": view.title(index) or str(item), "text": explanation.text()}

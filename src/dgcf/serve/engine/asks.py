@@ -27,6 +27,11 @@ class Ask:
     max_per: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def plain(self) -> bool:
+        """Whether the list follows from the user alone."""
+        return self.user is not None and not (self.items or self.exclude or self.ruled)
+
+    @property
     def ruled(self) -> bool:
         """Whether the list is ranked on its own, because of rules or items to avoid."""
         return self.only is not None or bool(self.max_per) or bool(self.negative)

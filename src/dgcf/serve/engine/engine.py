@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dgcf.ids import RawId
@@ -23,6 +25,8 @@ from dgcf.serve.events.store import EventStore
 from dgcf.serve.settings import Settings
 
 T = TypeVar("T")
+WATCH_SECONDS = 1.0
+"""Seconds between two looks at what other workers have committed."""
 log = logging.getLogger("dgcf.serve")
 
 
@@ -47,7 +51,10 @@ class Engine:
         self._thread = ModelThread(self._recommend)
         self._loader = ThreadPoolExecutor(1, "loader")
         self._reloading = asyncio.Lock()
+        self._settled = -1  # the version of the store that the view follows from
+        self._refused = 0  # the version of a published model that this worker could not load
         self._following: asyncio.Future[None] | None = None
+        self._watching: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self, *, fresh: bool = True) -> None:
@@ -65,11 +72,16 @@ class Engine:
             await self._follow()
         user = self._require_served().snapshot.users.id_of(0)
         await self.recommend(user, k=1)
+        self._watching = asyncio.ensure_future(self._watch())
         self.ready = True
 
     async def close(self) -> None:
         """Answer what waits, and end the threads."""
         self.ready = False
+        for task in (self._watching, self._following):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         await asyncio.get_running_loop().run_in_executor(None, self._thread.close)
         self._loader.shutdown()
 
@@ -77,7 +89,9 @@ class Engine:
 
     async def recommend(self, user: RawId, *, k: int = 10, seen: bool = False, why: bool = False) -> dict[str, Any]:
         """Return the k best items for a user: known, new with events, or unknown, who gets popular items."""
-        return await self._thread.rank(Ask(user, k=k, seen=seen, why=why))
+        ask = Ask(user, k=k, seen=seen, why=why)
+        answer = None if why else self._kept(ask)
+        return await self._thread.rank(ask) if answer is None else answer
 
     async def recommend_users(
         self,
@@ -193,19 +207,41 @@ class Engine:
                     return charts.describe(self._served)
                 served = await self._load_version(sha256, version)
             else:
-                served = await self._load_version(sha256, 0)
+                served = await self._load_new(copy)
                 version = await asyncio.wrap_future(self.store.publish_model(sha256, str(settings.model)))
                 served = served.published_as(version)
             await self._swap(served)
             await self._load(lambda: delete_old_copies(settings.models_folder))
             return charts.describe(served)
 
+    async def _load_new(self, copy: Path) -> Served:
+        """Load a copy that is not published yet; delete it if it is refused."""
+        try:
+            return await self._load_version(copy.stem, 0)
+        except ModelRefusedError:
+            await self._load(lambda: copy.unlink(missing_ok=True))
+            raise
+
     async def _follow(self) -> None:
         """Load the newest published model, if this worker has another one."""
         row = self.store.current_model()
-        if row is None or (self._served is not None and self._served.version >= row.version):
+        if row is None or row.version in (self.model_version, self._refused):
             return
-        await self._swap(await self._load_version(row.sha256, row.version))
+        try:
+            await self._swap(await self._load_version(row.sha256, row.version))
+        except ModelRefusedError:
+            self._refused = row.version
+            raise
+
+    async def _watch(self) -> None:
+        """Take over what other workers commit, also while no request comes."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                await self._call(lambda _: None)
+            except (RequestError, sqlite3.Error) as problem:
+                log.error("the events cannot be read: %s", problem)
+            self._start_following()
 
     async def _load_version(self, sha256: str, version: int) -> Served:
         settings = self.settings
@@ -218,10 +254,19 @@ class Engine:
             self._overlay.sync()
             view = View(served, self._overlay, self._attributes)
             self._served, self._view = served, view
+            self._settled = self._overlay.version
             self.model_version, self.model_loaded = served.version, served.loaded.isoformat(timespec="seconds")
 
         await self._thread.call(swap)
         log.info("model %d is loaded", served.version)
+
+    def _kept(self, ask: Ask) -> dict[str, Any] | None:
+        """Return a list that is kept, if nothing was committed since the model thread looked."""
+        view = self._view
+        if view is None or self._thread.closed or self.store.version() != self._settled:
+            return None
+        kept = view.kept(ask)
+        return None if kept is None else answers.recommendation(view, *kept)
 
     # In the model thread
 
@@ -237,16 +282,22 @@ class Engine:
             touched = self._overlay.take_touched()
             if self._view.outdated(touched):
                 self._view = View(self._served, self._overlay, self._attributes)
+            self._view.refresh_rules()
+            self._settled = self._overlay.version
         return self._view
 
     def _note_newer_model(self) -> None:
+        if self._behind and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._start_following)
+
+    @property
+    def _behind(self) -> bool:
+        """Whether a newer model was published that this worker may be able to load."""
         newest = self._overlay.model
-        loop = self._loop
-        if newest is not None and loop is not None and newest.version > self.model_version:
-            loop.call_soon_threadsafe(self._start_following)
+        return newest is not None and newest.version not in (self.model_version, self._refused)
 
     def _start_following(self) -> None:
-        if not self._reloading.locked() and (self._following is None or self._following.done()):
+        if self._behind and (self._following is None or self._following.done()):
             self._following = asyncio.ensure_future(self._follow_or_log())
 
     async def _follow_or_log(self) -> None:

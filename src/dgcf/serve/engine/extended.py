@@ -10,20 +10,26 @@ import numpy as np
 
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import Vocabulary
+from dgcf.errors import DataError
 from dgcf.ranking.arrays import Indices, Rows
 from dgcf.ranking.blend import Blend
 from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.user_rules import ConstantRow
 from dgcf.ranking.weights import SparseWeights
 from dgcf.recommend.foldin import FoldIn
+from dgcf.recommend.prepared import Prepared
 from dgcf.recommend.snapshot import Snapshot
 
 
-def can_extend(snapshot: Snapshot) -> bool:
+def can_extend(prepared: Prepared) -> bool:
     """Return whether a new item can be folded into the model."""
-    return (
-        snapshot.layers is not None and snapshot.rule is not None and isinstance(snapshot.ranking, Embeddings | Blend)
-    )
+    if not isinstance(prepared.snapshot.ranking, Embeddings | Blend):
+        return False
+    try:
+        _ = prepared.folding
+    except DataError:
+        return False
+    return True
 
 
 def extended(snapshot: Snapshot, folding: FoldIn, items: Mapping[str, Indices], titles: Mapping[str, str]) -> Snapshot:

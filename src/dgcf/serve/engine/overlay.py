@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dgcf.data.vocabulary import Vocabulary
-from dgcf.serve.events.records import NEGATIVE, Changes, ItemRecord, ModelRow, Position, StoredEvent
+from dgcf.serve.events.records import NEGATIVE, Changes, ItemRecord, ModelRow, Position, StoredEvent, user_digest
 from dgcf.serve.events.store import EventStore
 
 
@@ -42,7 +42,7 @@ class Overlay:
     def _clear(self) -> None:
         self.users: dict[str, UserEvents] = {}
         self.items: dict[str, ItemRecord] = {}
-        self.forgotten: set[str] = set()
+        self._forgotten: set[str] = set()  # digests
         self.touched: set[str] = set()
         self._users_of: dict[str, dict[str, bool]] = {}  # of each item: its users, and whether they like it
 
@@ -52,14 +52,29 @@ class Overlay:
         if version == self._data_version:
             return False
         changes = self.store.changes(self._position)
-        self._position, self._data_version = changes.position, version
         self._take(changes)
+        self._position, self._data_version = changes.position, version
         return True
+
+    @property
+    def version(self) -> int:
+        """The ``version`` of the store up to which all was taken over."""
+        return self._data_version
+
+    def is_forgotten(self, user: str) -> bool:
+        return bool(self._forgotten) and user_digest(user) in self._forgotten
+
+    @property
+    def n_forgotten(self) -> int:
+        return len(self._forgotten)
 
     def _take(self, changes: Changes) -> None:
         if changes.reset:
             self._clear()
-        self.forgotten |= changes.forgotten
+        self._forgotten |= changes.forgotten
+        if changes.forgotten:
+            for user in [user for user in self.users if user_digest(user) in changes.forgotten]:
+                self._read_again(user, ())
         for user, events in changes.users.items():
             self._read_again(user, events)
         for event in changes.events:
@@ -82,6 +97,10 @@ class Overlay:
         """Return the users who like an item by their events."""
         return [user for user, likes in self._users_of.get(item, {}).items() if likes]
 
+    def knows_item(self, item: str) -> bool:
+        """Return whether an item has an event or a record."""
+        return item in self._users_of or item in self.items
+
     def unknown_to(self, items: Vocabulary) -> set[str]:
         """Return the items of events and of records that a model does not have."""
         return {item for of in (self._users_of, self.items) for item in of if item not in items}
@@ -101,6 +120,9 @@ class Overlay:
         before = self.users.pop(user, UserEvents())
         self.touched |= before.likes.keys()
         for item in before.likes:
-            del self._users_of[item][user]
+            users = self._users_of[item]
+            del users[user]
+            if not users:
+                del self._users_of[item]
         for event in events:
             self._add(event)

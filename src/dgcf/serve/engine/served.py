@@ -8,16 +8,18 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from dgcf.errors import DgcfError
+from dgcf.errors import DataError, DgcfError
 from dgcf.files import atomic_file, exclusive_lock
 from dgcf.recommend import artifact, loading
 from dgcf.recommend.prepared import Prepared
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
+from dgcf.serve.engine.extended import can_extend
 from dgcf.serve.errors import ModelRefusedError
 
 SUFFIX = ".dgcf"
@@ -41,6 +43,21 @@ class Served:
     @property
     def snapshot(self) -> Snapshot:
         return self.prepared.snapshot
+
+    @cached_property
+    def learns(self) -> bool:
+        """Whether the model can represent a user by items, so that it learns from events."""
+        items = np.array([self.snapshot.train.item_degrees.argmax()], dtype=np.int64)
+        try:
+            self.prepared.users.query(items, None)
+        except DataError:
+            return False
+        return True
+
+    @cached_property
+    def extends(self) -> bool:
+        """Whether a new item can be folded into the model."""
+        return can_extend(self.prepared)
 
 
 def take_copy(model: Path, folder: Path) -> Path:

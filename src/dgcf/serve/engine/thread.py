@@ -34,7 +34,7 @@ class ModelThread:
     def __init__(self, rank: RankAll) -> None:
         self._rank = rank
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._closed = False
+        self.closed = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._thread.start()
 
@@ -50,12 +50,12 @@ class ModelThread:
 
     def close(self) -> None:
         """Let what waits be answered, and end the thread."""
-        self._closed = True
+        self.closed = True
         self._jobs.put(None)
         self._thread.join()
 
     def _put(self, work: Ask | Callable[[], Any]) -> asyncio.Future[Any]:
-        if self._closed:
+        if self.closed:
             raise NotReadyError("the service is stopping; repeat the request in a moment.")
         loop = asyncio.get_running_loop()
         job = _Job(work, loop.create_future(), loop)

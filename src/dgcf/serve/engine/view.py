@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +24,8 @@ from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.rerank import ItemRules, Limit, Ranker
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.serve.engine.asks import Ask
-from dgcf.serve.engine.extended import can_extend, extended
+from dgcf.serve.engine.extended import extended
+from dgcf.serve.engine.lists import Lists, Ranked
 from dgcf.serve.engine.overlay import Overlay
 from dgcf.serve.engine.served import Served
 from dgcf.serve.errors import RequestError, UnknownError
@@ -33,6 +35,7 @@ NEGATIVE_WEIGHT = 0.5
 Attributes = Mapping[str, Mapping[str, str | float | bool]]
 Source = Literal["model", "events", "popular"]
 _NONE = np.zeros(0, dtype=np.int64)
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")  # new ids of items, where those of the model are integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,49 +61,56 @@ class View:
 
     def __init__(self, served: Served, overlay: Overlay, attributes: Attributes) -> None:
         self.served, self.overlay, self._table = served, overlay, attributes
-        self.new_items = self._unknown_items()
+        self.new_items = overlay.unknown_to(served.snapshot.items)
+        self._audience = self._audience_of(self.new_items)
         self.prepared = self._extended()
         self.rec = Recommender.of(self.prepared)
         self._rules_at, self._items_changed = -1, overlay.items_changed
+        self._lists = Lists()
+        self.allowed = np.zeros(0, dtype=bool)
+        self.refresh_rules()
 
     @property
     def snapshot(self) -> Snapshot:
         return self.prepared.snapshot
 
-    def _unknown_items(self) -> set[str]:
-        """Return the items of events and records that the model does not have."""
-        known = self.served.snapshot.items
-        return {item for item in self.overlay.unknown_to(known) if known.kind == "text" or item.lstrip("-").isdecimal()}
+    def _audience_of(self, items: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """Return the users of the model who like each of some new items, ascending; none for an item without any."""
+        if not self.served.extends:
+            return {}
+        known, users = self.served.snapshot.items, self.served.snapshot.users
+        audience: dict[str, tuple[int, ...]] = {}
+        for item in items:
+            if known.kind == "text" or _WHOLE.fullmatch(item):
+                likers = sorted(users.index_of(user) for user in self.overlay.likers(item) if self.in_model(user))
+                if likers:
+                    audience[item] = tuple(likers)
+        return audience
 
     def _extended(self) -> Prepared:
-        """Return the model with the new items that a known user likes."""
+        """Return the model with the new items that a user of the model likes."""
         base = self.served.prepared
-        if not self.new_items or not can_extend(base.snapshot):
+        if not self._audience:
             return base
-        users = base.snapshot.users
-        audience: dict[str, Indices] = {}
-        for item in sorted(self.new_items):
-            likers = sorted(users.index_of(user) for user in self.overlay.likers(item) if self.in_model(user))
-            if likers:
-                audience[item] = np.array(likers, dtype=np.int64)
-        if not audience:
-            return base
+        audience = {item: np.array(users, dtype=np.int64) for item, users in sorted(self._audience.items())}
         titles = {item: title for item in audience if (title := self.overlay.title_of(item))}
         snapshot = extended(base.snapshot, base.folding, audience, titles)
         return Prepared(snapshot, base.folding.with_items(snapshot))
 
     def outdated(self, touched: set[str]) -> bool:
-        """Return whether a new view is needed, because new items have other users or other records."""
+        """Take note of new items; return whether a new view is needed, because other users of the model like them."""
+        known = self.served.snapshot.items
         if self.overlay.items_changed != self._items_changed:
             self._items_changed = self.overlay.items_changed
-            if self._unknown_items() != self.new_items:
-                return True
-        known = self.served.snapshot.items
-        return any(item not in known for item in touched)
+            self.new_items = self.overlay.unknown_to(known)
+        changed = {item for item in touched if item not in known}
+        self.new_items = self.new_items - changed | {item for item in changed if self.overlay.knows_item(item)}
+        audience = self._audience_of(changed)
+        return any(self._audience.get(item) != audience.get(item) for item in changed)
 
     def in_model(self, user: str) -> bool:
         """Return whether the model has the user, who was not forgotten since."""
-        return user in self.served.snapshot.users and user not in self.overlay.forgotten
+        return user in self.served.snapshot.users and not self.overlay.is_forgotten(user)
 
     # Rules
 
@@ -109,12 +119,14 @@ class View:
         if self._rules_at == self.overlay.items_changed:
             return
         self._rules_at = self.overlay.items_changed
-        self.allowed = np.ones(self.snapshot.n_items, dtype=bool)
-        hidden = [record.item for record in self.overlay.items.values() if record.hidden]
-        self.allowed[self.indices(hidden)[0]] = False
-        self.rules = ItemRules(self.allowed)
-        self.ranker = Ranker(self.prepared.index, self.rules)
         self._groups: dict[str, Indices] = {}
+        allowed = np.ones(self.snapshot.n_items, dtype=bool)
+        hidden = [record.item for record in self.overlay.items.values() if record.hidden]
+        allowed[self.indices(hidden)[0]] = False
+        if not np.array_equal(allowed, self.allowed):
+            self._lists = Lists()
+            self.allowed, self.rules = allowed, ItemRules(allowed)
+            self.ranker = Ranker(self.prepared.index, self.rules)
 
     @cached_property
     def _popularity(self) -> EmbeddingIndex:
@@ -164,6 +176,24 @@ class View:
 
     # Lists
 
+    def kept(self, ask: Ask) -> tuple[Query, Ranked] | None:
+        """Return the list of a known user without events if it was ranked before; any thread may call it."""
+        user = self._as_trained(ask)
+        ranked = None if user is None else self._lists.get(user, ask.k, ask.seen)
+        return None if ranked is None else (Query(ask, user, _NONE, _NONE, "model"), ranked)
+
+    def keep(self, ask: Ask, ranked: Ranked) -> None:
+        """Keep a list if it is that of a known user without events."""
+        if (user := self._as_trained(ask)) is not None:
+            self._lists.put(user, ask.k, ask.seen, ranked)
+
+    def _as_trained(self, ask: Ask) -> int | None:
+        """Return the user whose list follows from the training and the rules for all users; None for any other list."""
+        text = str(ask.user)
+        if not ask.plain or text in self.overlay.users or not self.in_model(text):
+            return None
+        return self.served.snapshot.users.index_of(text)
+
     def query(self, ask: Ask) -> Query:
         """Return the query of a list: who the user is, and what the user has."""
         items, unknown = self.indices(ask.items)
@@ -176,27 +206,39 @@ class View:
                 liked, avoided = self.indices(events.liked)[0], self.indices(events.avoided)[0]
         own = np.union1d(items, liked)
         negative, unknown = self.indices(ask.negative)
-        excluded, _ = self.indices(ask.exclude)
         notes += note_unknown(unknown, "item", "ignored", " in negative")
-        hidden = [avoided, negative, excluded]
+        hidden = [avoided, negative, self.indices(ask.exclude)[0]]
         if not ask.seen:
             hidden += [own] if user is None else [own, self.snapshot.seen[user].astype(np.int64)]
         every = np.unique(np.concatenate(hidden))
+        if not self.served.learns and self.prepared.informative(negative):
+            notes.append(f"model {self.snapshot.model} cannot score the items to avoid; these alone are left out.")
+            negative = _NONE
         return self._ranked_by(ask, user, own, every, negative, notes)
 
     def _ranked_by(
         self, ask: Ask, user: int | None, own: Indices, hidden: Indices, negative: Indices, notes: list[str]
     ) -> Query:
+        """Return the query of a user who has ``own`` items beside those of the training."""
         prepared, train = self.prepared, self.snapshot.train
-        if user is not None:
-            more = np.setdiff1d(own, train[user])
-            if not prepared.informative(more):
-                return Query(ask, user, train[user].astype(np.int64), hidden, "model", None, negative, tuple(notes))
-            own = np.union1d(own, train[user])
-        elif not prepared.informative(own):
+        new = prepared.informative(own if user is None else np.setdiff1d(own, train[user]))
+        row = None
+        if new and not self.served.learns:
+            others = "popular items" if user is None else "items as trained"
+            notes.append(
+                f"model {self.snapshot.model} cannot learn from new items of a user; they are left out, and {others} "
+                "are recommended."
+            )
+        elif new:
+            own = own if user is None else np.union1d(own, train[user])
+            row = prepared.users.query(own, user)
+        elif user is None:
             notes.append("nothing is known of this user yet; popular items are recommended.")
+        if row is not None:
+            return Query(ask, user, own, hidden, "events", row, negative, tuple(notes))
+        if user is None:
             return Query(ask, None, own, hidden, "popular", None, _NONE, tuple(notes))
-        return Query(ask, user, own, hidden, "events", prepared.users.query(own, user), negative, tuple(notes))
+        return Query(ask, user, train[user].astype(np.int64), hidden, "model", None, negative, tuple(notes))
 
     def rank(self, queries: Sequence[Query]) -> list[tuple[TopK, int] | Exception]:
         """Return the lists of queries, and the place of each among them; those without own rules are ranked at once."""
@@ -286,12 +328,11 @@ class View:
         """Return whether an item is not hidden, or a user not forgotten."""
         if side == "item":
             return bool(self.allowed[index])
-        return not self.overlay.forgotten or self.snapshot.users.texts[index] not in self.overlay.forgotten
+        return not self.overlay.is_forgotten(self.snapshot.users.texts[index])
 
     def hidden_count(self, side: Side) -> int:
         """Return how many items are hidden, or users forgotten."""
-        self.refresh_rules()
-        return int((~self.allowed).sum()) if side == "item" else len(self.overlay.forgotten)
+        return int((~self.allowed).sum()) if side == "item" else self.overlay.n_forgotten
 
     def index_of(self, side: Side, name: RawId) -> int:
         return self.item_index(name) if side == "item" else self.user_index(name)

@@ -20,7 +20,8 @@ CHECKED_BYTES = 64 * 2**20
 """Largest file that is checked completely when it is opened."""
 
 # A removed event keeps ``digest``, so that its key is not accepted again, and loses all that tells of the user.
-# ``time`` and ``received`` are microseconds since 1970. ``changed`` numbers the changes of users and items.
+# ``users`` are those that lost events; of a forgotten user only a digest is kept, by which a model's user is known
+# as forgotten. ``time`` and ``received`` are microseconds since 1970. ``changed`` numbers the changes.
 SCHEMA = """
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL UNIQUE, key TEXT, user TEXT, item TEXT, kind TEXT,
@@ -28,10 +29,10 @@ CREATE TABLE events (
 ) STRICT;
 CREATE INDEX events_of_user ON events (user) WHERE user IS NOT NULL;
 CREATE INDEX events_by_receipt ON events (received);
-CREATE TABLE users (
-    user TEXT PRIMARY KEY, changed INTEGER NOT NULL, forgotten INTEGER NOT NULL, at INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+CREATE TABLE users (user TEXT PRIMARY KEY, changed INTEGER NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX changed_users ON users (changed);
+CREATE TABLE forgotten (digest TEXT PRIMARY KEY, changed INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX changed_forgotten ON forgotten (changed);
 CREATE TABLE items (
     item TEXT PRIMARY KEY, changed INTEGER NOT NULL, present INTEGER NOT NULL, title TEXT, attributes TEXT NOT NULL,
     hidden INTEGER NOT NULL
@@ -41,9 +42,9 @@ CREATE TABLE models (
     version INTEGER PRIMARY KEY AUTOINCREMENT, sha256 TEXT NOT NULL, path TEXT NOT NULL, published INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-INSERT INTO counters VALUES ('events', 0), ('change', 0), ('purged', 0);
+INSERT INTO counters VALUES ('events', 0), ('change', 0), ('purged', 0), ('erased', 0);
 """
-TABLES = {"events", "users", "items", "models", "counters"}
+TABLES = {"events", "users", "forgotten", "items", "models", "counters"}
 
 
 class StoreError(RequestError):
@@ -62,17 +63,24 @@ def open_database(path: Path) -> None:
             _sync_folder(path.parent.parent)
         with folder_lock(path.parent):
             _check_file(path)
-            with explain(path, str(path)), contextlib.closing(connect(path)) as con:
+            with explain(path, str(path)), contextlib.closing(connect(path, create=True)) as con:
                 if _is_empty(con, path):
                     _create(con)
                 _check_content(con, path)
         _sync_folder(path.parent)
 
 
-def connect(path: Path, *, read: bool = False, timeout: float = BUSY_SECONDS) -> sqlite3.Connection:
+def connect(
+    path: Path, *, read: bool = False, create: bool = False, timeout: float = BUSY_SECONDS
+) -> sqlite3.Connection:
     """Return a connection that may be used by any thread, one at a time."""
     con = sqlite3.connect(
-        path.absolute(), timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=64
+        f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}",
+        uri=True,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=64,
     )
     try:
         con.execute("PRAGMA synchronous = FULL")
@@ -150,8 +158,6 @@ def explain(path: Path, label: str | None = None) -> Iterator[None]:
 def as_request_error(problem: sqlite3.Error, label: str) -> RequestError:
     """Return the error of a request that an error of SQLite makes fail."""
     code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    if code == getattr(sqlite3, "SQLITE_READONLY_DBMOVED", None):
-        return StoreFullError(f"{label} was moved or deleted while it was in use; restart the service.")
     reasons = {
         sqlite3.SQLITE_FULL: "the disk is full; free some space and try again",
         sqlite3.SQLITE_READONLY: "the file or its disk is read-only; make it writable and try again",
@@ -167,6 +173,15 @@ def as_request_error(problem: sqlite3.Error, label: str) -> RequestError:
     if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreError(f"{label} is damaged; restore it from a copy, or choose another data folder.")
     return StoreError(f"{label} cannot be used ({problem}); restore it from a copy, or choose another data folder.")
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one at its path; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _sync_folder(folder: Path) -> None:

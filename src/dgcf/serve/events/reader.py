@@ -25,7 +25,8 @@ _SINCE = f"""
 SELECT json_object(
     'counters', (SELECT json_group_object(name, value) FROM counters),
     'newest', (SELECT coalesce(max(seq), 0) FROM events),
-    'users', (SELECT json_group_array(json_array(user, forgotten)) FROM users WHERE changed > :change),
+    'users', (SELECT json_group_array(user) FROM users WHERE changed > :change),
+    'forgotten', (SELECT json_group_array(digest) FROM forgotten WHERE changed > :change),
     'items', (SELECT json_group_array(json_array({_ITEM})) FROM items WHERE changed > :change),
     'model', ({_MODEL}),
     'events', (SELECT json_group_array(json_array({_EVENT})) FROM (
@@ -70,7 +71,7 @@ class Reader:
             reset = since == Position.START or since.change < found["counters"]["purged"]
             if reset and since != Position.START:
                 since, found = Position.START, _since(con, Position.START)
-            users = {} if reset else {user: _events(con, "user = ?", user) for user, _ in found["users"]}
+            users = {} if reset else {user: _events(con, "user = ?", user) for user in found["users"]}
             added = _stored(found["events"])
             if len(added) == PAGE:
                 added += _events_after(con, added[-1].seq)
@@ -79,7 +80,7 @@ class Reader:
                 reset=reset,
                 events=[event for event in added if event.user not in users] if users else added,
                 users=users,
-                forgotten={user for user, forgotten in found["users"] if forgotten},
+                forgotten=set(found["forgotten"]),
                 items={row[0]: _item(row) if row[4] else None for row in found["items"] if row[4] or not reset},
                 model=_model(found["model"]),
             )
@@ -108,7 +109,7 @@ class Reader:
 
     def forgotten(self) -> set[str]:
         with self._reading() as con:
-            return {user for (user,) in _rows(con, "user", "users WHERE forgotten")}
+            return {digest for (digest,) in _rows(con, "digest", "forgotten")}
 
     def count(self) -> int:
         with self._reading() as con:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -49,6 +50,11 @@ def check_id(text: object, what: str) -> str:
 def check_key(text: object) -> str:
     """Return an idempotency key if it is valid; raise RequestError if not."""
     return check_text(text, "key", KEY_LENGTH)
+
+
+def user_digest(user: str) -> str:
+    """Return the digest that stands for a forgotten user."""
+    return hashlib.blake2b(user.encode(), digest_size=16, person=b"user").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +182,9 @@ class Changes:
     """What was committed between two positions.
 
     ``reset``: this is the whole content, to be read in place of what was read before (always so from START).
-    ``events``: added events in the order of ``seq``, without those of ``users``. ``users``: users that lost events
-    (removed, forgotten, expired), each with all events that are left. ``forgotten``: users that were forgotten.
+    ``forgotten``: digests (``user_digest``) of forgotten users, who lost all events that they had. ``users``: other
+    users that lost events (removed, expired), each with all events that are left. ``events``: added events in the order
+    of ``seq``, without those of ``users``, to be read last.
     ``items``: records that changed, None where the record was deleted. ``model``: the newest model generation.
     """
 

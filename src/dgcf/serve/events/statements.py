@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from sqlite3 import Connection
 
-from dgcf.serve.events.records import Event, ItemRecord
+from dgcf.serve.events.records import Event, ItemRecord, user_digest
 
 _DIGEST = 16
 _FIELDS = ("key", "user", "item", "kind", "weight", "time")
@@ -80,7 +80,9 @@ def forget(con: Connection, user: str) -> int:
     """Remove all events of a user and mark the user as forgotten; return the number of events."""
     count = _clear(con, "user = ?", user)
     _count(con, -count)
-    _mark_users(con, [user], forgotten=True)
+    note_erased(con)
+    con.execute("DELETE FROM users WHERE user = ?", [user])
+    con.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", [user_digest(user), _next_change(con)])
     return count
 
 
@@ -100,16 +102,29 @@ def expire(con: Connection, before: int, limit: int) -> int:
         return 0
     con.execute(f"DELETE FROM events WHERE seq IN ({oldest})", [before, limit])
     _count(con, -live)
+    note_erased(con)
     _mark_users(con, [user for user in json.loads(users) if user is not None])
     return int(count)
 
 
+def note_erased(con: Connection) -> None:
+    """Record that the file may hold remains of deleted rows, which SQLite leaves where it has moved them before."""
+    con.execute("UPDATE counters SET value = 1 WHERE name = 'erased' AND value = 0")
+
+
+def compact(con: Connection) -> None:
+    """Write the file anew, if it may hold remains of deleted rows; not within a transaction."""
+    if con.execute("SELECT value FROM counters WHERE name = 'erased'").fetchone()[0]:
+        con.execute("VACUUM")
+        con.execute("UPDATE counters SET value = 0 WHERE name = 'erased'")
+
+
 def purge(con: Connection, before: int) -> None:
-    """Delete the marks of users that lost events before a time, except those of forgotten users.
+    """Delete the marks of users that lost events before a time.
 
     A reader at an older position is sent the whole content.
     """
-    condition = "NOT forgotten AND at < ?"
+    condition = "at < ?"
     newest = con.execute(f"SELECT max(changed) FROM users WHERE {condition}", [before]).fetchone()[0]
     if newest is not None:
         con.execute(f"DELETE FROM users WHERE {condition}", [before])
@@ -143,12 +158,10 @@ def publish_model(con: Connection, sha256: str, path: str) -> int:
     return done.lastrowid
 
 
-def _mark_users(con: Connection, users: Sequence[str], *, forgotten: bool = False) -> None:
+def _mark_users(con: Connection, users: Sequence[str]) -> None:
     con.execute(
-        "INSERT INTO users SELECT value, ?, ?, ? FROM json_each(?) WHERE true "
-        "ON CONFLICT DO UPDATE SET changed = excluded.changed, forgotten = max(forgotten, excluded.forgotten), "
-        "at = excluded.at",
-        [_next_change(con), forgotten, now(), json.dumps(users)],
+        "INSERT OR REPLACE INTO users SELECT value, ?, ? FROM json_each(?) WHERE true",
+        [_next_change(con), now(), json.dumps(users)],
     )
 
 

@@ -13,6 +13,9 @@ from dgcf.serve.events.reader import PAGE, Reader
 from dgcf.serve.events.records import Changes, Event, ItemRecord, ModelRow, Position, StoredEvent, check_id, check_key
 from dgcf.serve.events.writer import Writer
 
+LONGEST = 1e10
+"""Bound on the seconds of a retention."""
+
 
 class EventStore:
     """Events, items and models in one SQLite file; every method may be called by any thread.
@@ -28,8 +31,10 @@ class EventStore:
     @classmethod
     def open(cls, path: Path, *, retention_seconds: float | None = None) -> EventStore:
         """Open or create the file; events are deleted ``retention_seconds`` after they were received (None: never)."""
-        if retention_seconds is not None and not retention_seconds > 0:
-            raise ConfigError(f"the retention is {retention_seconds:g} seconds, expected a number above 0.")
+        if retention_seconds is not None and not 0 < retention_seconds < LONGEST:
+            raise ConfigError(
+                f"the retention is {retention_seconds:g} seconds, expected more than 0 and less than {LONGEST:g}."
+            )
         path = Path(path)
         open_database(path)
         return cls(path, Reader(path), Writer(path, retention_seconds))
@@ -59,7 +64,8 @@ class EventStore:
     def forget(self, user: str) -> Future[int]:
         """Delete all events of a user and mark the user as forgotten; the result is the number of events.
 
-        Events of the user that come later are stored as those of a new user.
+        Nothing of the user is left in the file but a digest of the id. Events of the user that come later are stored as
+        those of a new user.
         """
         check_id(user, "user")
         return self._writer.call(lambda con: statements.forget(con, user), erase=True)
@@ -111,7 +117,7 @@ class EventStore:
         return self._reader.item(item)
 
     def forgotten(self) -> set[str]:
-        """Return the users that were forgotten."""
+        """Return the digests (``user_digest``) of the users that were forgotten."""
         return self._reader.forgotten()
 
     def count(self) -> int:

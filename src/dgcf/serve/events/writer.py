@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from dgcf.errors import DgcfError
 from dgcf.serve.errors import NotReadyError, StoreFullError
 from dgcf.serve.events import statements
-from dgcf.serve.events.database import BUSY_SECONDS, as_request_error, connect
+from dgcf.serve.events.database import BUSY_SECONDS, CHECKED_BYTES, as_request_error, connect, identity
 from dgcf.serve.events.records import Event
 
 T = TypeVar("T")
@@ -27,6 +27,10 @@ JOBS, EVENTS = 512, 8_192
 _POLL = 0.008
 """Seconds that SQLite waits for another process before it is called again."""
 EXPIRED_AT_ONCE = 500
+_ERASE_AGAIN = 1.0
+"""Seconds after which erasing is tried again."""
+COMPACTED_EVERY = 86_400.0
+"""Seconds between two times at which a file is written anew because rows were deleted."""
 PURGED_AFTER = 86_400.0
 """Seconds after which the marks of users that lost events are deleted."""
 
@@ -45,13 +49,14 @@ class Writer:
     """The only connection of this process that writes; its thread ends with ``close``."""
 
     def __init__(self, path: Path, retention_seconds: float | None) -> None:
-        self._path = path
+        self._path, self._identity = path, identity(path)
         self._retention = retention_seconds
         self._pause = 30.0 if retention_seconds is None else min(30.0, max(0.05, retention_seconds / 10))
         self._due = time.monotonic()
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = self._erase = False
+        self._compact_due = self._due + COMPACTED_EVERY / 24
         self._con: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, name="dgcf-events", daemon=True)
         self._thread.start()
@@ -120,7 +125,8 @@ class Writer:
             self._fail(jobs, problem)
         else:
             if any(job.erase for job in jobs):
-                self._truncate_log()
+                self._erase = True
+                self._clean()
             for job, result in zip(jobs, results, strict=True):
                 job.future.set_result(result)
 
@@ -136,6 +142,9 @@ class Writer:
     def _transaction(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of ``function`` once it is committed; after an error the connection is opened anew."""
         try:
+            if identity(self._path) != self._identity:  # SQLite would go on to write to the deleted file
+                name = self._path.name
+                raise StoreFullError(f"{name} was moved or deleted while it was in use; restart the service.")
             if self._con is None:
                 self._con = connect(self._path, timeout=_POLL)
             _begin(self._con)
@@ -149,28 +158,39 @@ class Writer:
             raise
         return result
 
-    def _truncate_log(self) -> None:
-        """Empty the write-ahead log, which still holds what was deleted; readers may prevent it for a moment."""
-        assert self._con is not None
-        with contextlib.suppress(sqlite3.Error):
+    def _clean(self) -> None:
+        """Leave nothing of what was deleted in a small file and its log; in a large file once a day.
+
+        Readers, other writers or a full disk may put this off.
+        """
+        if self._con is None:
+            return
+        with contextlib.suppress(sqlite3.Error, OSError):
             self._con.execute("PRAGMA busy_timeout = 200")
-            self._con.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            now = time.monotonic()
+            if now >= self._compact_due or (self._erase and self._path.stat().st_size <= CHECKED_BYTES):
+                self._compact_due = now + COMPACTED_EVERY
+                statements.compact(self._con)
+            if self._erase:
+                self._erase = bool(self._con.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
             self._con.execute(f"PRAGMA busy_timeout = {round(_POLL * 1000)}")
+        if self._erase:
+            self._due = min(self._due, time.monotonic() + _ERASE_AGAIN)
 
     def _expire(self) -> None:
         """Delete some events beyond the retention; if more are left, go on after the jobs that wait."""
         more = False
-        if self._retention is not None:
-            before = statements.now() - round(self._retention * 1e6)
-            marks = statements.now() - round(PURGED_AFTER * 1e6)
+        now, kept = statements.now(), self._retention
 
-            def delete(con: sqlite3.Connection) -> int:
-                statements.purge(con, marks)
-                return statements.expire(con, before, EXPIRED_AT_ONCE)
+        def delete(con: sqlite3.Connection) -> int:
+            statements.purge(con, now - round(PURGED_AFTER * 1e6))
+            return 0 if kept is None else statements.expire(con, now - round(kept * 1e6), EXPIRED_AT_ONCE)
 
-            with contextlib.suppress(sqlite3.Error, DgcfError):  # a full disk, or another process: later
-                more = self._transaction(delete) == EXPIRED_AT_ONCE
+        with contextlib.suppress(sqlite3.Error, DgcfError):  # a full disk, or another process: later
+            more = self._transaction(delete) == EXPIRED_AT_ONCE
         self._due = time.monotonic() + (0 if more else self._pause)
+        if not more:
+            self._clean()
 
 
 def _begin(con: sqlite3.Connection) -> None:
