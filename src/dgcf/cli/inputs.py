@@ -105,6 +105,12 @@ def _read_options(
     timestamp_format: Annotated[
         str | None, panel_option(READING, "How times are written, as in strptime: '%d/%m/%Y %H:%M'.")
     ] = None,
+    day_first: Annotated[
+        bool | None,
+        panel_option(
+            READING, "Order of dates such as 1/12/2011, if no day above 12 shows it.", "--day-first/--month-first"
+        ),
+    ] = None,
     title_col: Annotated[str | None, panel_option(READING, "Column of the items' titles; `none` ignores it.")] = None,
     weight_col: Annotated[
         str | None, panel_option(READING, "Column of the pairs' weights, such as a quantity.")
@@ -163,7 +169,10 @@ def read_and_show(source: str, preparation: Preparation | None = None, read: Rea
 
 def given_options(read: ReadOptions) -> dict[str, Any]:
     """Return the options that were given, by their names on the command line."""
-    return {f"--{name.replace('_', '-')}": value for name, value in read.given.items()}
+    given = {f"--{name.replace('_', '-')}": value for name, value in read.given.items()}
+    if given.get("--day-first") is False:
+        given["--month-first"] = not given.pop("--day-first")
+    return given
 
 
 def reading_words(source: str, dataset: Dataset) -> list[str]:

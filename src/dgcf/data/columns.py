@@ -22,7 +22,8 @@ class ReadOptions:
     """How to read a source; None means that the option is detected.
 
     A column is given by its header or its position (0 is the first). The column ``none`` ignores ratings, times or
-    titles. ``timestamp_format`` is a format of ``strptime``. ``where`` is a condition that rows must meet, as
+    titles. ``timestamp_format`` is a format of ``strptime``; ``day_first`` says which number of dates such as 1/12/2011
+    is the day, if no day above 12 does. ``where`` is a condition that rows must meet, as
     ``dgcf.data.where`` reads it. ``missing="skip"`` leaves rows without a user or an item out; ``error`` refuses them.
     ``titles`` is a file of item titles, and ``titles_item_col`` and ``titles_title_col`` are its columns.
     """
@@ -35,6 +36,7 @@ class ReadOptions:
     title_col: Column | None = None
     weight_col: Column | None = None
     timestamp_format: str | None = None
+    day_first: bool | None = None
     where: str | None = None
     missing: Missing = "error"
     delimiter: str | None = None

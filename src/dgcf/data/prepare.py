@@ -17,7 +17,7 @@ from dgcf.data.interactions import Interactions, RatingFilter, TimeUse, collect
 from dgcf.data.pairs import Pairs, count_earlier
 from dgcf.data.readers import ReadOptions
 from dgcf.data.splits import CARVED, Split, assign, carve, divides_events
-from dgcf.data.weights import Weighting
+from dgcf.data.weights import COUNTED, Weighting
 from dgcf.errors import ConfigError, DataError, did_you_mean
 
 _SPLIT_STEMS = {
@@ -114,7 +114,9 @@ def prepare(
     named, kind = isinstance(source, (str, Path)), type(source).__name__
     name = name or (Path(source).name.split(".")[0] if named else kind.lower())
     dataset = prepare_rows(rows, how, parts, name=name, titles=titles)
-    return replace(dataset, record={"source": str(source) if named else kind, **dataset.record})
+    options = {name: value for name, value in (read or ReadOptions()).given.items() if not name.startswith("titles")}
+    how_read = {"source": str(source) if named else kind, **({"options": options} if options else {})}
+    return replace(dataset, record={**how_read, **dataset.record})
 
 
 def prepare_rows(
@@ -263,7 +265,7 @@ def _held_out(
 
 def _weights_record(rows: Interactions, how: Preparation) -> dict[str, str]:
     column = rows.sources[0].read_as.get("columns", {}).get("weight", "") if rows.sources else ""
-    return {"from": "number of events" if how.weighting.count else str(column), "transform": str(how.weighting)}
+    return {"from": COUNTED if how.weighting.count else str(column), "transform": str(how.weighting)}
 
 
 def _sorted_lists(rows: Interactions) -> bool:

@@ -104,7 +104,7 @@ def stage(
     steps += [(SKIPPED, f"NOT {MISSING}")] if options.missing == "skip" else []
     steps += [(name, f"({condition}) IS NOT FALSE") for name, condition in filters]
     passed = " AND ".join(condition for _, condition in steps) or "true"
-    opened = _read(con, sources, passed, roles, split_column)
+    opened = _read(con, sources, passed, roles, split_column, options.day_first)
     staged = Staged(tuple(opened), passed, 0, (), any(source.packed for source in opened))
     for check, count in _invalid(con, staged, roles):
         if check.role == "timestamp" and options.timestamp_format is not None:
@@ -117,7 +117,12 @@ def stage(
 
 
 def _read(
-    con: DuckDBPyConnection, sources: Sequence[Source], passed: str, roles: Sequence[str], split_column: bool
+    con: DuckDBPyConnection,
+    sources: Sequence[Source],
+    passed: str,
+    roles: Sequence[str],
+    split_column: bool,
+    day_first: bool | None,
 ) -> list[Source]:
     """Fill the table ``staged``; times that are neither numbers nor ISO 8601 are recognised, and read again."""
     opened = list(sources)
@@ -135,7 +140,7 @@ def _read(
         ):
             condition = f"({source.condition}) IS TRUE"
             try:
-                form = times.recognise(con, source.table, source.raw["timestamp"], condition)
+                form = times.recognise(con, source.table, source.raw["timestamp"], condition, day_first)
             except DataError as problem:
                 raise DataError(f"{source.label}: {problem}") from None
             if form is not None:

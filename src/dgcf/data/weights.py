@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.errors import ConfigError, DataError
+
+COUNTED = "number of events"
+"""The origin of weights that count events; it is the name of the column otherwise."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,11 @@ class Weighting:
                 "cap:10."
             )
         return cls(count, "cap", limit)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Weighting:
+        """Return the weighting that the record of a dataset states."""
+        return cls.parse(str(record.get("transform", "log1p")), count=record.get("from") == COUNTED)
 
     def __str__(self) -> str:
         return f"cap:{self.limit:g}" if self.transform == "cap" else self.transform

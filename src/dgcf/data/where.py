@@ -87,12 +87,14 @@ def _not_nan(column: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a source: the name for messages, what to select from, its columns, and the line of the first row."""
+    """A table of a source: the name for messages, what to select from, its columns, the line of the first row, and
+    whether the day is first in dates that can be read in two ways."""
 
     label: str
     sql: str
     fields: Sequence[Field]
     first_line: int | None = None
+    day_first: bool | None = None
 
     def find(self, name: str) -> Field:
         """Return the column with a name; upper and lower case may differ if no other column has the same letters."""
@@ -229,7 +231,7 @@ class _Compiler:
             return replace(value, sql=number, kind="number")
         if numbers or dates < filled:
             return value
-        form = times.recognise(self.con, self.table.sql, column)
+        form = times.recognise(self.con, self.table.sql, column, day_first=self.table.day_first)
         time = times.iso_or_number(column) if form is None else form.epoch(column)
         read = f"SELECT count(*) FILTER ({time} > {times.YEAR_1000}) FROM {self.table.sql}"
         read_as_time = self.con.execute(read).fetchall()[0][0]

@@ -71,10 +71,12 @@ def from_run(run: Run, data: Any = None, notify: Notify | None = None) -> Snapsh
     return capture(model, propagation, ranking, dataset, run.recipe, _about_best(run))
 
 
-def dataset_of(run: Run, data: Any = None, notify: Notify | None = None) -> Dataset:
+def dataset_of(
+    run: Run, data: Any = None, notify: Notify | None = None, preparation: Preparation | None = None
+) -> Dataset:
     """Return the dataset of a run, as the run uses it; ``data`` replaces the source that the run names."""
     with explain_moved(run, data):
-        return run.dataset_of(load_data(run.source_as_read(data), notify=notify))
+        return run.dataset_of(load_data(run.source_as_read(data), preparation, notify=notify))
 
 
 def from_finished_run(trained: Trained, run: Run, dataset: Dataset) -> Snapshot:

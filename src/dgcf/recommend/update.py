@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from collections.abc import Mapping
@@ -17,10 +18,13 @@ from dgcf.data import load as load_data
 from dgcf.data.columns import ReadOptions
 from dgcf.data.interactions import RatingFilter, collect
 from dgcf.data.pairs import Pairs
+from dgcf.data.paths import is_read
 from dgcf.data.prepare import Preparation, prepare_rows
 from dgcf.data.splits import Split
+from dgcf.data.times import DAY_FIRST, MONTH_FIRST
 from dgcf.data.update import HELD_OUT
 from dgcf.data.update import update as update_dataset
+from dgcf.data.weights import Weighting
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.evaluate.validation import validator
 from dgcf.models.base import GraphModel
@@ -59,7 +63,7 @@ class Parent:
         """Return the model of a finished run."""
         if (stopped := run.stopped) is not None:
             raise ArtifactError(stopped)
-        dataset = replace(dataset_of(run, data, notify), read_options=run.about["dataset"].get("read", {}))
+        dataset = replace(_with_times(run, data, notify), read_options=run.about["dataset"].get("read", {}))
         run.refuse_changes(dataset)
         tensors, blend = run.best().part("model"), {}
         if run.recipe.blend.parts:
@@ -223,6 +227,14 @@ def updated_snapshot(
     return updated(parent, new, how, device=device, observer=observer)
 
 
+def _with_times(run: Run, data: Any, notify: Notify | None) -> Dataset:
+    """Return the dataset of a run; if its rows have to be read again, with the times of the pairs if they have some."""
+    if is_read(run.source if data is None else data):
+        with contextlib.suppress(DataError):  # no times, or not of every row
+            return dataset_of(run, data, notify, Preparation(keep_times=True))
+    return dataset_of(run, data, notify)
+
+
 def _weights_of(snapshot: Snapshot, name: str) -> Weights:
     """Return the trained weights that the layers of a snapshot hold."""
     rule = embeddings_rule(snapshot.ranking.user_rule)
@@ -247,19 +259,23 @@ def read_new_rows(source: Any, parent: Parent, read: ReadOptions | None = None) 
     record = parent.dataset.record
     options = read_options(parent, read)
     ratings = RatingFilter() if options.rating_col == "none" else rating_filter(record)
-    ordered = parent.dataset.order is not None
-    rows = collect([source], options, ratings, time="used")
-    if not ordered or rows.timestamp is not None:
-        how = Preparation(ratings, split=Split("none"), keep_times=rows.timestamp is not None)
-        return prepare_rows(rows, how, name="new rows")
-    rows = collect([source], options, ratings, time="kept")
-    return prepare_rows(rows, Preparation(ratings, split=Split("none"), keep_order=True), name="new rows")
+    how = Preparation(ratings, split=Split("none"), weighting=Weighting.of_record(record.get("weights", {})))
+    rows = collect([source], options, ratings, time="used", count=how.weighting.count)
+    if rows.timestamp is not None:
+        how = replace(how, keep_times=True)
+    elif parent.dataset.order is not None:
+        rows = collect([source], options, ratings, time="kept", count=how.weighting.count)
+        how = replace(how, keep_order=True)
+    return prepare_rows(rows, how, name="new rows")
 
 
 def read_options(parent: Parent, read: ReadOptions | None = None) -> ReadOptions:
     """Return how to read new rows: as the parent's data was read, with the options that are given instead."""
-    options = ReadOptions.of_record(parent.dataset.read_options)
-    recorded = [*parent.dataset.record.get("read", []), {}][0]
+    record = parent.dataset.record
+    options = ReadOptions.of_record({**record.get("options", {}), **parent.dataset.read_options})
+    recorded = [*record.get("read", []), {}][0]
+    if options.day_first is None and recorded.get("times") in (DAY_FIRST, MONTH_FIRST):
+        options = replace(options, day_first=recorded["times"] == DAY_FIRST)
     if recorded.get("header") is not False and recorded.get("format") in ("csv", "parquet", "table", "inter"):
         columns = {f"{role}_col": name for role, name in recorded.get("columns", {}).items() if role != "split"}
         if recorded["format"] == "inter":  # recorded with their types, as in user_id:token
