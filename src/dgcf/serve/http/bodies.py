@@ -17,6 +17,8 @@ from dgcf.serve.http.problems import InvalidError, MediaTypeError
 
 JSON = "application/json"
 _SHOWN = 40
+_OF_KEY = "[key]"
+"""The last step of pydantic to the name of an entry of an object."""
 _EXPECTED = {
     "model_type": "a JSON object",
     "dict_type": "a JSON object",
@@ -114,7 +116,7 @@ def _refuse(errors: Sequence[ErrorDetails], form: TypeAdapter[Any]) -> NoReturn:
 
 
 def _entry(error: ErrorDetails, form: TypeAdapter[Any]) -> dict[str, str]:
-    at = "".join(f"/{_escaped(part)}" for part in error["loc"])
+    at = "".join(f"/{_escaped(part)}" for part in error["loc"] if part != _OF_KEY)
     return {"in": "body", "at": at, "detail": _sentence(error, form)}
 
 

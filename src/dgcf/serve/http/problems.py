@@ -104,6 +104,8 @@ def _other(error: Exception, scope: Mapping[str, Any], instance: str | None) -> 
     """Return status and detail of an error that does not know its status."""
     if isinstance(error, NotEnoughMemoryError):
         return 503, str(error)
+    if isinstance(error, MemoryError):
+        return 503, "there is not enough memory for this request now; send a smaller one, or try again later."
     if isinstance(error, DgcfError):
         return 422, str(error)
     route = getattr(scope.get("route"), "path", "")
