@@ -21,6 +21,7 @@ from dgcf.data.prepare import Preparation
 from dgcf.errors import DataWarning
 from dgcf.models.catalog import entry
 from dgcf.recommend.progress import training_bar
+from dgcf.recommend.wording import as_arguments
 from dgcf.train import Observer, Recipe, resolve
 from dgcf.train.plan import Plan
 from dgcf.train.presets import settings_by_data
@@ -78,7 +79,7 @@ def read_data(
     dataset = load_data(source, Preparation(keep_order=recency), options, titles=mapping)
     if is_read(source):
         for note in dataset.record.get("notes", []):
-            warnings.warn(note, DataWarning, stacklevel=3)  # where fit was called
+            warnings.warn(as_arguments(note), DataWarning, stacklevel=4)  # where fit was called
     return dataset
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dgcf.config import refuse_unknown
 from dgcf.data import Dataset, Pairs, Vocabulary
 from dgcf.data import load as load_data
+from dgcf.data.columns import ReadOptions
 from dgcf.data.everything import everything
-from dgcf.data.paths import local_path
-from dgcf.errors import DataError
+from dgcf.data.paths import is_read, local_path
+from dgcf.errors import ConfigError, DataError
 from dgcf.evaluate.evaluator import Evaluator
 from dgcf.recommend.heldout import HeldOut, Measurement
 from dgcf.recommend.snapshot import Snapshot
+
+_NOT_OF_PAIRS = ("title", "timestamp", "day_first", "weight")
+"""Beginnings of the options of reading that a measurement does not need."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +34,26 @@ class _Splits:
 
 
 def measure(
-    snapshot: Snapshot, held_out: HeldOut, data: Any, *, k: int | Sequence[int], split: str, mask: str
+    snapshot: Snapshot,
+    held_out: HeldOut,
+    data: Any,
+    reading: Mapping[str, Any],
+    *,
+    k: int | Sequence[int],
+    split: str,
+    mask: str,
 ) -> Measurement:
-    """Return the metrics on a split of ``data``, or of the data that the recommender was fitted to if it is None."""
-    splits = _own_splits(snapshot, held_out) if data is None else _other_splits(snapshot, data)
+    """Return the metrics on a split of ``data``, or of the data that the recommender was fitted to if it is None.
+
+    ``reading`` are fields of ``ReadOptions`` that differ from those by which the data of ``fit`` was read.
+    """
+    refuse_unknown(reading, [field.name for field in fields(ReadOptions)], "evaluate")
+    if data is None and reading:
+        raise ConfigError(f"{next(iter(reading))} is for reading other data; give it, or leave the option out.")
+    if data is None:
+        splits = _own_splits(snapshot, held_out)
+    else:
+        splits = _other_splits(snapshot, data, _options(data, held_out, reading))
     ks = [k] if isinstance(k, int | np.integer) else list(k)
     evaluator = Evaluator(splits, split=split, mask=mask, ks=[int(one) for one in ks])
     return Measurement(evaluator.evaluate(snapshot.ranking), snapshot.model)
@@ -54,9 +75,9 @@ def _own_splits(snapshot: Snapshot, held_out: HeldOut) -> _Splits:
     return _Splits(snapshot.train, dataset.validation, dataset.test)
 
 
-def _other_splits(snapshot: Snapshot, data: Any) -> _Splits:
+def _other_splits(snapshot: Snapshot, data: Any, options: ReadOptions) -> _Splits:
     """Return the held-out pairs of other data by the recommender's indices; of rows without a split, all of them."""
-    dataset = _read(data)
+    dataset = _read(data, options)
     users, items = (
         _index(ours, theirs)
         for ours, theirs in zip((snapshot.users, snapshot.items), (dataset.users, dataset.items), strict=True)
@@ -73,9 +94,16 @@ def _other_splits(snapshot: Snapshot, data: Any) -> _Splits:
     return _Splits(snapshot.train, *parts)
 
 
-def _read(data: Any) -> Dataset:
+def _options(data: Any, held_out: HeldOut, reading: Mapping[str, Any]) -> ReadOptions:
+    """Return how to read the pairs of other rows: as the data of ``fit`` was, except for what ``reading`` names."""
+    own = held_out.dataset.read_options if isinstance(held_out.dataset, Dataset) and is_read(data) else {}
+    of_pairs = {name: value for name, value in own.items() if not name.startswith(_NOT_OF_PAIRS)}
+    return ReadOptions(**{**of_pairs, **reading})
+
+
+def _read(data: Any, options: ReadOptions) -> Dataset:
     """Return a dataset; of rows without a split, all are in train."""
-    dataset = load_data(data)
+    dataset = load_data(data, read=options)
     is_path = isinstance(data, str | Path)
     prepared = (local_path(data) / "dataset.json").is_file() or not local_path(data).exists() if is_path else False
     if prepared or isinstance(data, Dataset) or dataset.record.get("split", {}).get("method") == "given":

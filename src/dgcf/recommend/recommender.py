@@ -30,6 +30,7 @@ from dgcf.recommend.rerank import ItemRules
 from dgcf.recommend.rules import RuleArguments, Rules
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.recommend.table import Table
+from dgcf.recommend.wording import in_python
 
 if TYPE_CHECKING:
     from dgcf.recommend.batch import Update
@@ -47,6 +48,7 @@ class Recommender:
     ['user', 'item', 'rank', 'score', 'title']
     """
 
+    @in_python()
     def __init__(
         self, model: str = "dgcf", *, preset: str = "default", seed: int = 0, device: str = "auto", **settings: Any
     ) -> None:
@@ -56,8 +58,7 @@ class Recommender:
         self._take(model, preset, seed, device, settings)
 
     def _take(self, model: str, preset: str, seed: int, device: str, settings: Mapping[str, Any]) -> None:
-        self.model, self.preset, self.seed, self.device = model, preset, seed, device
-        self.given = dict(settings)
+        self.model, self.preset, self.seed, self.device, self.given = model, preset, seed, device, dict(settings)
         self._fitted: Prepared | None = None
         self._measured: dict[str, Measurement] = {}
         self._held_out = HeldOut()
@@ -80,6 +81,7 @@ class Recommender:
         own = {name: getattr(self, name) for name in OWN_PARAMETERS}
         return {**own, **estimator.listed(self.model, self.preset, self.given)}
 
+    @in_python()
     def set_params(self, **parameters: Any) -> Recommender:
         """Change parameters; a fitted recommender stays as it was fitted until ``fit`` is called again.
 
@@ -105,6 +107,7 @@ class Recommender:
     def _repr_html_(self) -> str:
         return display.page(self)
 
+    @in_python()
     def fit(
         self,
         data: Any,
@@ -146,6 +149,7 @@ class Recommender:
         self._held_out = HeldOut(dataset, everything=on == "everything")
         return self
 
+    @in_python()
     def update(
         self,
         rows: Any,
@@ -224,18 +228,19 @@ class Recommender:
         measured = {split: dict(measurement) for split, measurement in self._measured.items()}
         return {"validation": validation_metrics(self.snapshot), **measured}
 
+    @in_python()
     def evaluate(
-        self, data: Any = None, *, k: int | Sequence[int] = 20, split: str = "test", mask: str = "train"
+        self, data: Any = None, *, k: int | Sequence[int] = 20, split: str = "test", mask: str = "train", **reading: Any
     ) -> Measurement:
         """Return the metrics that `dgcf evaluate` prints, by ranking all items; needs torch.
 
         They are measured on the ``split`` of the data that the recommender was fitted to, or of other ``data`` with the
-        same ids; of rows without a split, all are held-out pairs. ``mask`` says whose items are hidden: ``train`` or
-        ``train+validation``.
+        same ids; of rows without a split, all are held-out pairs. ``reading``: options of ``fit`` such as ``user_col``,
+        if they differ for ``data``. ``mask`` says whose items are hidden: ``train`` or ``train+validation``.
         """
         from dgcf.recommend.measure import measure
 
-        measured = measure(self.snapshot, self._held_out, data, k=k, split=split, mask=mask)
+        measured = measure(self.snapshot, self._held_out, data, reading, k=k, split=split, mask=mask)
         if data is None:
             self._measured[split] = measured
         return measured

@@ -223,7 +223,7 @@ def updated_snapshot(
     parent = Parent.of_snapshot(snapshot, dataset=dataset)
     new = read_new_rows(rows, parent, ReadOptions(**reading))
     if note := note_if_unknown(new, parent):
-        warnings.warn(note, stacklevel=3)
+        warnings.warn(note, stacklevel=4)
     return updated(parent, new, how, device=device, observer=observer)
 
 
