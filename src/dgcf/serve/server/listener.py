@@ -7,6 +7,7 @@ import logging
 import socket
 from email.utils import formatdate
 
+from starlette.types import ASGIApp
 from uvicorn.config import Config
 
 from dgcf.serve.server.guard import BrokenAnswerError, Guard
@@ -17,13 +18,19 @@ BACKLOG = 2048
 
 
 class Listener:
-    """Serves ``guard`` on a socket that is bound."""
+    """Serves ``app``, which is ``guard`` or wraps it, on a socket that is bound."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, app: ASGIApp | None = None) -> None:
         self.guard = guard
         self.connections = Connections(guard.limits, guard.refused)
         self._config = Config(
-            guard, http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False
+            app or guard,
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
         )
         self._config.load()
         self._server: asyncio.Server | None = None

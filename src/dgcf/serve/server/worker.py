@@ -31,11 +31,14 @@ from dgcf.serve.server.listener import Listener, silence_uvicorn
 from dgcf.serve.server.log import Log, use_for_libraries
 from dgcf.serve.server.metrics import Metrics
 from dgcf.serve.server.rate import RateLimit
+from dgcf.serve.server.telemetry import with_traces
 from dgcf.serve.settings import Settings
 
 PAGE_BYTES = resource.getpagesize()
 SPARE_FILES = 256
 """File descriptors beside those of connections."""
+TRACES_SECONDS = 3.0
+"""How long the last traces may take to be sent."""
 
 
 class CountingStore(EventStore):
@@ -102,7 +105,9 @@ class Worker:
             lambda: (engine.model_version, engine.model_loaded),
         )
         app = create_app(engine, store, self.settings, operations=metrics.operations, metrics=metrics.prometheus)
-        listener = Listener(Guard(app, self.settings, self.slot, self.log, self._rate_limit()))
+        guard = Guard(app, self.settings, self.slot, self.log, self._rate_limit())
+        traced, end_traces = with_traces(guard, self.log)
+        listener = Listener(guard, traced)
         try:
             if self.fresh:  # so that /healthz and /readyz answer while the model is loaded
                 await listener.listen(self._socket)
@@ -115,6 +120,8 @@ class Worker:
             self.slot.set(Field.STATE, State.STOPPING)
             await listener.stop(self.settings.limits.stop_seconds)
             await engine.close()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(end_traces), TRACES_SECONDS)
         return 0
 
     async def _start(self, engine: Engine) -> None:
