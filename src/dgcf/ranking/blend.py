@@ -13,6 +13,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import DataError
 from dgcf.ranking.arrays import Floats, Indices, Rows, Side
 from dgcf.ranking.rankings import Array, Embeddings, ItemWeights
+from dgcf.ranking.scratch import SCRATCH
 from dgcf.ranking.similarity import Among, Similarity, cosines_among, hide_itself, unit_rows, weights_among
 from dgcf.ranking.topk import (
     Backend,
@@ -152,8 +153,9 @@ class BlendIndex:
         """
         n, n_items = hidden.n_users, len(self)
         block = rows_at_once(n_items)
-        scores = np.empty((min(block, n), padded(n_items)), dtype=np.float32)
-        sums = np.empty((min(block, n), n_items))
+        scores = SCRATCH.array("scores", (min(block, n), padded(n_items)), np.float32)
+        sums = SCRATCH.array("sums", (min(block, n), n_items), np.float64)
+        narrow = np.empty(n_items, dtype=np.float32)
         candidates: list[Candidates] = []
         exact: list[Floats] = []
         for start in range(0, n, block):
@@ -162,19 +164,26 @@ class BlendIndex:
             self.rows.scores(queries.rows[start:stop], part)
             for row, query in enumerate(range(start, stop)):
                 np.multiply(self.weights.scores(queries.items[query]), queries.scale[query], out=added[row])
-                part[row, :n_items] += added[row]
+                narrow[...] = added[row]
+                part[row, :n_items] += narrow
             hide(part, hidden, start, stop)
-            found = candidates_above(part, groups(n_items), k, self._slack(queries.rows[start:stop], added))
+            found = candidates_above(part, groups(n_items), k, self._slack(queries, slice(start, stop)))
             candidates.append(Candidates(found.query + start, found.item))
             products = exact_scores(queries.rows[start:stop], self.rows.rows, found)
             exact.append(products + added[found.query, found.item])
         return Candidates(*(np.concatenate(column) for column in zip(*candidates, strict=True))), np.concatenate(exact)
 
-    def _slack(self, rows: Rows, sums: Floats) -> Floats:
-        """Bound how far the float32 scores of each query may lie from exact ones, (n,)."""
+    def _slack(self, queries: BlendQueries, part: slice) -> Floats:
+        """Bound how far the float32 scores of some queries may lie from exact ones, (n,)."""
+        rows = queries.rows[part]
         lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(1)) * self.rows.longest
-        largest = np.maximum(sums.max(1, initial=0.0), -sums.min(1, initial=0.0))
+        largest = queries.scale[part] * self._largest(queries.items.take(np.arange(part.start, part.stop)))
         return np.asarray(self.rows.slack(rows) + _ROUNDING * (lengths + largest))
+
+    def _largest(self, items: Pairs) -> Floats:
+        """Bound the absolute value of any sum of weights of each query's items, (n,)."""
+        ends = np.concatenate([[0.0], np.cumsum(self.weights.weights.largest[items.indices])])
+        return np.asarray(np.diff(ends[items.indptr]))
 
 
 class BlendSimilarity:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dgcf.data.pairs import Pairs
 from dgcf.ranking.arrays import Floats, Indices, Rows
+from dgcf.ranking.scratch import SCRATCH
 from dgcf.ranking.weights import WeightMatrix
 
 _BLOCK_SCORES = 2**22  # scores held at once: 16 MiB, which suits a core's caches and BLAS
@@ -211,7 +212,7 @@ class NumpyBackend:
         n_items = len(index.rows)
         block = rows_at_once(n_items)
         slack = index.slack(queries)
-        buffer = np.empty((min(block, len(queries)), padded(n_items)), dtype=np.float32)
+        buffer = SCRATCH.array("scores", (min(block, len(queries)), padded(n_items)), np.float32)
         candidates = []
         for start in range(0, len(queries), block):
             stop = min(start + block, len(queries))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.pairs import Pairs, row_entries
+from dgcf.data.pairs import Pairs
 from dgcf.ranking.arrays import Floats
 
 Numbers = NDArray[np.integer[Any]]
@@ -22,6 +23,11 @@ class WeightMatrix(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]: ...
+
+    @property
+    @abstractmethod
+    def largest(self) -> Floats:
+        """The largest absolute value in each row, (n_rows,)."""
 
     @abstractmethod
     def sum_rows(self, rows: Numbers) -> Floats:
@@ -55,6 +61,12 @@ class DenseWeights(WeightMatrix):
     def shape(self) -> tuple[int, int]:
         return self.values.shape[0], self.values.shape[1]
 
+    @cached_property
+    def largest(self) -> Floats:
+        values = self.values
+        largest = np.maximum(values.max(1, initial=0.0), -values.min(1, initial=0.0))
+        return np.asarray(largest, dtype=np.float64)
+
     def sum_rows(self, rows: Numbers) -> Floats:
         return np.asarray(np.add.reduce(self.values[rows], axis=0, dtype=np.float64))
 
@@ -84,10 +96,20 @@ class SparseWeights(WeightMatrix):
     def shape(self) -> tuple[int, int]:
         return len(self.indptr) - 1, self.n_columns
 
+    @cached_property
+    def largest(self) -> Floats:
+        ends = np.append(np.abs(self.values), np.float32(0))  # so that the last rows may be empty
+        largest = np.maximum.reduceat(ends, self.indptr[:-1]) if len(self.indptr) > 1 else ends[:0]
+        return np.where(np.diff(self.indptr) > 0, largest, 0.0)
+
     def sum_rows(self, rows: Numbers) -> Floats:
-        entry, _ = row_entries(self.indptr, rows)
+        if not len(rows):
+            return np.zeros(self.n_columns)
+        parts = [slice(*ends) for ends in zip(self.indptr[rows].tolist(), self.indptr[rows + 1].tolist(), strict=True)]
+        indices = np.concatenate([self.indices[part] for part in parts])
+        values = np.concatenate([self.values[part] for part in parts])
         # bincount adds in the order in which the entries come
-        return np.asarray(np.bincount(self.indices[entry], self.values[entry], self.n_columns), dtype=np.float64)
+        return np.asarray(np.bincount(indices, values, self.n_columns), dtype=np.float64)
 
     def column(self, rows: Numbers, column: int) -> Floats:
         entries = np.zeros(len(rows))

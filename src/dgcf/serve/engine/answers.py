@@ -44,22 +44,21 @@ def recommend(view: View, asks: Sequence[Ask]) -> list[dict[str, Any] | Exceptio
 def _ranked(view: View, query: Query, best: TopK, row: int) -> dict[str, Any]:
     index, scores = best.item_idx[row, : query.ask.k], best.scores[row, : query.ask.k]
     ranked = index[index >= 0].tolist(), scores[index >= 0].tolist()
-    view.keep(query.ask, ranked)
+    view.keep(query, ranked)
     return recommendation(view, query, ranked)
 
 
 def recommendation(view: View, query: Query, ranked: Ranked) -> dict[str, Any]:
     """Return a list as the answer to its request."""
-    ask, items = query.ask, view.snapshot.items
+    ask = query.ask
     index, scores = ranked
-    rows: list[dict[str, Any]] = []
-    for place, item in enumerate(index):
-        rows.append(
-            {"item": items.id_of(item), "title": view.title(item), "score": scores[place], "rank": place + 1}
-            | (_why(view, query, item, scores[place]) if ask.why else {})
-        )
-    users = view.served.snapshot.users
-    user = ask.user if query.user is None else users.id_of(query.user)
+    rows: list[dict[str, Any]] = [
+        {"item": raw_id, "title": title, "score": score, "rank": rank}
+        for rank, (raw_id, title, score) in enumerate(zip(view.ids(index), view.titles(index), scores, strict=True), 1)
+    ]
+    if ask.why:
+        rows = [row | _why(view, query, item, row["score"]) for row, item in zip(rows, index, strict=True)]
+    user = ask.user if query.user is None else view.served.snapshot.users.id_of(query.user)
     answer = {
         "user": user,
         "known": query.user is not None,
@@ -76,7 +75,9 @@ def recommendation(view: View, query: Query, ranked: Ranked) -> dict[str, Any]:
 
 
 def _named(view: View, index: Iterable[int]) -> list[dict[str, Any]]:
-    return [{"item": view.snapshot.items.id_of(item), "title": view.title(item)} for item in sorted(index)]
+    chosen = sorted(index)
+    pairs = zip(view.ids(chosen), view.titles(chosen), strict=True)
+    return [{"item": raw_id, "title": title} for raw_id, title in pairs]
 
 
 def _why(view: View, query: Query, item: int, score: float) -> dict[str, Any]:

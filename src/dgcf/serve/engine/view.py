@@ -35,6 +35,7 @@ NEGATIVE_WEIGHT = 0.5
 Attributes = Mapping[str, Mapping[str, str | float | bool]]
 Source = Literal["model", "events", "popular"]
 _NONE = np.zeros(0, dtype=np.int64)
+_FEW_HIDDEN = 256
 _WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")  # new ids of items, where those of the model are integers
 
 
@@ -43,17 +44,18 @@ class Query:
     """A list to be ranked: ``user`` is the index of a known user, ``items`` all that the user has, ascending.
 
     ``row`` is the query of the index; None for a known user as trained, and where popular items are recommended.
-    ``source`` says what the list follows from.
+    ``source`` says what the list follows from. ``as_trained``: from the training and the rules for all users alone.
     """
 
     ask: Ask
     user: int | None
-    items: Indices
-    hidden: Indices
+    items: NDArray[np.integer]
+    hidden: NDArray[np.integer]
     source: Source
     row: Any = None
     negative: Indices = field(default_factory=lambda: _NONE)
     notes: tuple[str, ...] = ()
+    as_trained: bool = False
 
 
 class View:
@@ -64,15 +66,12 @@ class View:
         self.new_items = overlay.unknown_to(served.snapshot.items)
         self._audience = self._audience_of(self.new_items)
         self.prepared = self._extended()
+        self.snapshot: Snapshot = self.prepared.snapshot
         self.rec = Recommender.of(self.prepared)
         self._rules_at, self._items_changed = -1, overlay.items_changed
         self._lists = Lists()
         self.allowed = np.zeros(0, dtype=bool)
         self.refresh_rules()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self.prepared.snapshot
 
     def _audience_of(self, items: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Return the users of the model who like each of some new items, ascending; none for an item without any."""
@@ -126,7 +125,13 @@ class View:
         if not np.array_equal(allowed, self.allowed):
             self._lists = Lists()
             self.allowed, self.rules = allowed, ItemRules(allowed)
-            self.ranker = Ranker(self.prepared.index, self.rules)
+            # A few hidden items are left out of each list; to leave them out of the index takes longer.
+            self._hidden_items = np.flatnonzero(~allowed)
+            if len(self._hidden_items) > _FEW_HIDDEN:
+                self._hidden_items, everything = _NONE, allowed
+            else:
+                everything = np.ones_like(allowed)
+            self.ranker = Ranker(self.prepared.index, ItemRules(everything))
 
     @cached_property
     def _popularity(self) -> EmbeddingIndex:
@@ -180,12 +185,12 @@ class View:
         """Return the list of a known user without events if it was ranked before; any thread may call it."""
         user = self._as_trained(ask)
         ranked = None if user is None else self._lists.get(user, ask.k, ask.seen)
-        return None if ranked is None else (Query(ask, user, _NONE, _NONE, "model"), ranked)
+        return None if ranked is None else (Query(ask, user, _NONE, _NONE, "model", as_trained=True), ranked)
 
-    def keep(self, ask: Ask, ranked: Ranked) -> None:
+    def keep(self, query: Query, ranked: Ranked) -> None:
         """Keep a list if it is that of a known user without events."""
-        if (user := self._as_trained(ask)) is not None:
-            self._lists.put(user, ask.k, ask.seen, ranked)
+        if query.as_trained and query.user is not None:
+            self._lists.put(query.user, query.ask.k, query.ask.seen, ranked)
 
     def _as_trained(self, ask: Ask) -> int | None:
         """Return the user whose list follows from the training and the rules for all users; None for any other list."""
@@ -196,6 +201,9 @@ class View:
 
     def query(self, ask: Ask) -> Query:
         """Return the query of a list: who the user is, and what the user has."""
+        if (known := self._as_trained(ask)) is not None:
+            seen = _NONE if ask.seen else self.snapshot.seen[known]
+            return Query(ask, known, self.snapshot.train[known], seen, "model", as_trained=True)
         items, unknown = self.indices(ask.items)
         notes = note_unknown(unknown, "item", "ignored")
         user, liked, avoided = None, _NONE, _NONE
@@ -263,12 +271,13 @@ class View:
         if plain:
             rows.insert(0, self.snapshot.ranking.queries(np.array([query.user for query in plain], dtype=np.int64)))
         queries = [*plain, *folded]
-        return self.ranker.top_k(join_queries(rows), self._hidden(queries), max(query.ask.k for query in queries))
+        hidden = self._hidden(queries, self._hidden_items)
+        return self.ranker.top_k(join_queries(rows), hidden, max(query.ask.k for query in queries))
 
     def _rank_alone(self, query: Query) -> TopK:
         ask, prepared = query.ask, self.prepared
         rules = self._rules_of(ask) if ask.ruled else self.rules
-        hidden = self._hidden([query])
+        hidden = self._hidden([query], _NONE)
         if query.source == "popular":
             return Ranker(self._popularity, rules).top_k(np.ones((1, 1), dtype=np.float32), hidden, ask.k)
         row, index = self._row(query), prepared.index
@@ -287,11 +296,13 @@ class View:
         scores = score_all(self.prepared.index, self.prepared.users.query(negative, None))
         return (-NEGATIVE_WEIGHT * scores).astype(np.float32)
 
-    def _hidden(self, queries: Sequence[Query]) -> Pairs:
-        lengths = [len(query.hidden) for query in queries]
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        indices = np.concatenate([query.hidden for query in queries]).astype(np.int32)
-        return Pairs(indptr, indices, self.snapshot.n_items)
+    def _hidden(self, queries: Sequence[Query], more: Indices) -> Pairs:
+        """Return the hidden items of each query, with some ``more`` in each row."""
+        hidden = [query.hidden for query in queries]
+        if len(more):
+            hidden = [np.union1d(own, more) for own in hidden]
+        indptr = np.concatenate([[0], np.cumsum([len(own) for own in hidden])]).astype(np.int64)
+        return Pairs(indptr, np.concatenate(hidden).astype(np.int32), self.snapshot.n_items)
 
     # Explanations, nodes
 
@@ -305,7 +316,7 @@ class View:
         if query.user is not None and query.row is None:
             explanation = users.explain(query.user, item)
         else:
-            explanation = users.explain_new(query.items, item, query.user)
+            explanation = users.explain_new(query.items.astype(np.int64), item, query.user)
         if self.prepared.informative(query.negative):
             explanation = explanation.minus(users.explain_new(query.negative, item, None), NEGATIVE_WEIGHT)
         return explanation
@@ -337,9 +348,22 @@ class View:
     def index_of(self, side: Side, name: RawId) -> int:
         return self.item_index(name) if side == "item" else self.user_index(name)
 
+    def ids(self, index: Sequence[int]) -> list[RawId]:
+        """Return the raw ids of items."""
+        items = self.snapshot.items
+        texts = [items.texts[item] for item in index]
+        return [int(text) for text in texts] if items.kind == "integer" else list(texts)
+
+    def titles(self, index: Sequence[int]) -> list[str | None]:
+        """Return the titles of items, of their records if they have one; None for an item without."""
+        items, records = self.snapshot.items, self.overlay.items
+        given = items.titles or ()
+        titles: list[str | None] = [given[item] or None for item in index] if given else [None] * len(index)
+        if not records:
+            return titles
+        own = (self.overlay.title_of(items.texts[item]) for item in index)
+        return [title if new is None else new for title, new in zip(titles, own, strict=True)]
+
     def title(self, index: int) -> str | None:
         """Return the title of an item, of its record if it has one; None for an item without."""
-        items = self.snapshot.items
-        if self.overlay.items and (title := self.overlay.title_of(items.texts[index])) is not None:
-            return title
-        return (items.titles[index] or None) if items.titles else None
+        return self.titles([index])[0]
