@@ -48,3 +48,12 @@ def test_sums_are_float64(kind: int) -> None:
     """In float32 the small number would be lost."""
     matrix = both(np.array([[2.0**24], [1.0], [-(2.0**24)]], dtype=np.float32))[kind]
     assert matrix.sum_rows(np.arange(3)).tolist() == [1.0]
+
+
+@given(matrices())
+def test_largest_is_the_largest_absolute_value_of_each_row(question: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    values, _ = question
+    values[0] = 0
+    for matrix in both(values):
+        assert matrix.largest.dtype == np.float64
+        np.testing.assert_array_equal(matrix.largest, np.abs(values).max(1))

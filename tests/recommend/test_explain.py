@@ -250,3 +250,17 @@ def test_nonlinear_model_is_not_explained() -> None:
     rec = Recommender.of(replace(untrained(random_dataset()), load_layers=None))
     with pytest.raises(DataError):
         rec.explain(0, 0)
+
+
+def test_explanation_less_another_one_has_negative_parts() -> None:
+    liked = explanation(("item", 0.5), ("user", 0.25), score=0.75)
+    avoided = explanation(("item", 0.4), ("prior", -0.1), score=0.3)
+    result = liked.minus(avoided, 0.5)
+    assert result.score == pytest.approx(0.75 - 0.15)
+    assert result.residual == pytest.approx(liked.residual - 0.5 * avoided.residual, abs=1e-12)
+    assert [part.value for part in result.parts if part.kind == "negative"] == [-0.2, 0.05]
+    assert result.parts[: len(liked.parts)] == liked.parts
+    assert result.by_kind["negative"] == pytest.approx(-0.15)
+    assert "negative" not in liked.by_kind
+    assert {len(part.layers) for part in result.parts} == {len(part.layers) for part in liked.parts}
+    assert sum(part.value for part in result.top(1).parts) == pytest.approx(sum(part.value for part in result.parts))

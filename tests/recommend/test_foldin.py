@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dgcf.data import Dataset
 from dgcf.errors import DataError
 from dgcf.recommend import Snapshot
-from dgcf.recommend.foldin import FoldIn
+from dgcf.recommend.foldin import FoldIn, Neighbours
 from dgcf.recommend.snapshot import Layers, sigmoid
 from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, random_dataset, untrained
 
@@ -153,3 +153,22 @@ def test_fold_in_quality_on_movielens() -> None:
     assert quality["overlap"] >= 0.75
     assert quality["fold-in / popularity"] >= 1.4
     assert quality["fold-in / trained"] >= 0.85  # 120 users: ±.06 from draw to draw
+
+
+@pytest.mark.parametrize("chosen", GRAPH_MODELS, ids=str)
+def test_more_items_without_pairs_change_no_fold_in(chosen: Any) -> None:
+    """What a snapshot with more items folds in is what one that was made from the wider pairs does."""
+    snapshot = untrained(random_dataset(seed=4), chosen[0], **chosen[1])
+    n_items = snapshot.n_items + 3
+    wider = replace(snapshot, train=replace(snapshot.train, n_items=n_items))
+    plain, extended = FoldIn(snapshot), FoldIn(snapshot).with_items(wider)
+    anew = Neighbours(wider.train, extended.neighbours.rule)
+    for items in (np.array([1]), np.array([0, 4, 7])):
+        for user in (None, 2):
+            expected = plain.fold("user", items, user)
+            for more in (items, np.append(items, n_items - 1)):  # an item without pairs adds nothing
+                np.testing.assert_array_equal(extended.fold("user", more, user).ranked, expected.ranked)
+                np.testing.assert_array_equal(anew.row("user", more, user).alike, expected.row.alike)
+    users = np.array([0, 3, 5])
+    np.testing.assert_array_equal(extended.fold("item", users).ranked, plain.fold("item", users).ranked)
+    np.testing.assert_array_equal(anew.row("item", users).across_weight, extended.fold("item", users).row.across_weight)

@@ -100,7 +100,7 @@ class SparseWeights(WeightMatrix):
     def largest(self) -> Floats:
         ends = np.append(np.abs(self.values), np.float32(0))  # so that the last rows may be empty
         largest = np.maximum.reduceat(ends, self.indptr[:-1]) if len(self.indptr) > 1 else ends[:0]
-        return np.where(np.diff(self.indptr) > 0, largest, 0.0)
+        return np.where(np.diff(self.indptr) > 0, largest, np.float64(0))
 
     def sum_rows(self, rows: Numbers) -> Floats:
         if not len(rows):
