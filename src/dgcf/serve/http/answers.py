@@ -17,6 +17,37 @@ PartKind = Literal["weights", "item", "user", "prior", "negative"]
 Attributes = dict[str, str | bool | float]
 
 
+_RECOMMENDATION: dict[str, Any] = {
+    "user": 196,
+    "known": True,
+    "source": "model",
+    "recommendations": [{"item": 50, "title": "The Third Man (1949)", "score": 0.91, "rank": 1}],
+    "notes": [],
+    "model": 3,
+}
+_EXPLANATION: dict[str, Any] = {
+    "user": 196,
+    "item": 50,
+    "title": "The Third Man (1949)",
+    "score": 0.91,
+    "parts": [{"kind": "item", "id": 181, "title": "Rififi (1955)", "value": 0.91, "layers": [0.0, 0.91], "count": 1}],
+    "by_kind": {"item": 0.91},
+    "by_layer": [0.0, 0.91],
+    "taken_by": 12,
+    "residual": 0.0,
+    "text": "The Third Man (1949): because you liked Rififi (1955) (100% of the score).",
+    "model": 3,
+}
+_PROBLEM: dict[str, Any] = {
+    "type": "/problems/invalid",
+    "title": "The request is invalid",
+    "status": 422,
+    "detail": "k: the value is '0', expected a whole number from 1 to 1,000.",
+    "instance": "8f14e45f-1",
+    "errors": [{"in": "query", "at": "k", "detail": "the value is '0', expected a whole number from 1 to 1,000."}],
+}
+
+
 class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -51,6 +82,8 @@ class Recommendation(Answer):
 
     `items` and `negative` are there if the request had such; they leave out unknown items.
     """
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_RECOMMENDATION]})
 
     user: RawId | None
     known: bool
@@ -113,6 +146,8 @@ class Part(Answer):
 
 class Explanation(Answer):
     """The parts of a score: their values and `residual`, the rounding error, sum to `score`."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXPLANATION]})
 
     user: RawId | None
     item: RawId
@@ -178,6 +213,10 @@ class Forgotten(Answer):
 class Sent(Answer):
     """`stored` and `duplicates` sum to the number of events; a duplicate was stored before, and counts once."""
 
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"stored": 1, "duplicates": 0, "keys": ["3d2c9a52"]}]}
+    )
+
     stored: Count
     duplicates: Count
     keys: list[str]
@@ -225,6 +264,8 @@ class InvalidValue(Answer):
 
 class Problem(Answer):
     """A problem document (RFC 9457). `instance` is the id of the request; `errors` is there for invalid values."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_PROBLEM]})
 
     type: Annotated[str, Field(pattern="^/problems/[a-z-]+$")]
     title: str

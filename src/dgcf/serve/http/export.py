@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from starlette.responses import Response, StreamingResponse
 
+from dgcf.data.event_export import COLUMNS
 from dgcf.data.sql import path_literal
 from dgcf.serve.errors import StoreFullError
 from dgcf.serve.events.records import POSITIVE
@@ -30,7 +31,7 @@ CHUNK = 256 * 1024
 MEMORY = "128MB"
 _FOLDER = "export-"
 _ABANDONED = 3600.0  # seconds after which a folder belongs to a process that was killed
-_COLUMNS = "{user: 'VARCHAR', item: 'VARCHAR', timestamp: 'DOUBLE', kind: 'VARCHAR', weight: 'DOUBLE', seq: 'BIGINT'}"
+_COLUMNS = ", ".join(f"{name}: '{kind}'" for name, kind in COLUMNS.items())
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def write(store: EventStore, folder: Path, since: int, kinds: frozenset[str]) ->
             with duckdb.connect() as engine:
                 engine.execute("SET temp_directory = $1", [name])
                 engine.execute(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = true; SET threads = 1")
-                read = f"read_csv({path_literal(rows)}, columns = {_COLUMNS}, header = false, auto_detect = false, "
+                read = f"read_csv({path_literal(rows)}, columns = {{{_COLUMNS}}}, header = false, auto_detect = false, "
                 read += "delim = ',', quote = '\"', escape = '\"', nullstr = '')"
                 engine.execute(f"COPY (SELECT * FROM {read}) TO {path_literal(target, write=True)} (FORMAT parquet)")
             return Export(target.open("rb"), target.stat().st_size, last)
