@@ -29,5 +29,10 @@ def printable_json(text: str) -> str:
     return _IN_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return ``1 user``, or ``2 users``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")

@@ -200,6 +200,17 @@ def test_detected_format_is_shown(dgcf: Any, tmp_path: Path) -> None:
     assert "read as csv, cut at ';', with a header: item = 'item', rating = 'rating', user = 'who'" in done.stderr
 
 
+def test_counts_of_one_and_tables_of_many_columns_are_worded_well(dgcf: Any, tmp_path: Path) -> None:
+    header = "user,item,title,c3,c4,c5,c6,c7,c8"
+    rows = ["a,x,X,,,,,,", "a,x,X!,,,,,,", "b,x,X,,,,,,", "b,y,Y,,,,,,", "c,z,Z,,,,,,"]
+    (tmp_path / "a.csv").write_text("\n".join([header, *rows]) + "\n")
+    done = dgcf("data", "stats", "a.csv", "--where", "user <> 'c'", cwd=tmp_path)
+    assert "where user <> 'c': removed 1 row, 1 user, 1 item\n" in done.stderr
+    assert "titles of 2 items from 'title'; 1 item has several" in done.stderr
+    done = dgcf("data", "stats", "a.csv", "--user-col", "who", cwd=tmp_path)
+    assert "it has user, item, title, c3, c4, c5, c6, c7, …; correct --user-col" in done.stderr
+
+
 def test_conversion_notes_that_the_order_is_lost(tmp_path: Path) -> None:
     lists = tmp_path / "lists.txt"
     lists.write_text("1 5 3 4\n2 3 9 1\n3 4 1 5\n")

@@ -119,6 +119,15 @@ def test_without_validation_all_epochs_are_trained_with_a_note(tmp_path: Path) -
     assert (answer["epochs"], answer["best_epoch"], answer["validation"]) == (3, 3, {})
 
 
+def test_without_test_split_the_answer_says_that_nothing_is_measured(data: Path, tmp_path: Path) -> None:
+    words = ("train", data, "--model", "popularity", "--on", "everything", "--out", tmp_path / "run")
+    done = CliRunner().invoke(application(), [*map(str, words)])
+    assert done.exit_code == 0, done.stderr
+    assert "not measured: there is no test split\n" in done.stdout
+    assert "mask" not in done.stdout
+    assert "0 users" not in done.stdout
+
+
 def test_several_seeds_give_runs_with_mean_and_deviation(data: Path, tmp_path: Path) -> None:
     answer = invoke("train", data, *QUICK, "--set", "epochs=2", "--seeds", "2", "--seed", "4", "-o", tmp_path / "r")
     assert answer["seeds"] == [4, 5]

@@ -61,7 +61,8 @@ def shorten(text: str) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return the first names of columns, shortened, as one line."""
-    return ", ".join(shown(name[:40]) for name in names[:8])
+    more = ["…"] if len(names) > 8 else []
+    return ", ".join([*(shown(name[:40]) for name in names[:8]), *more])
 
 
 def partitioned_below(files: list[Path], base: Path) -> bool:

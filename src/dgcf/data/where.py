@@ -162,6 +162,8 @@ def _reason(message: str, table: Table) -> str:
     """Return why DuckDB cannot parse a condition."""
     if "depth" in message:
         return "it is nested too deeply"
+    if "Only SELECT statements" in message:
+        return "it has several statements"
     word = re.search(r'near "(.+)"', message)
     if word and any(field.name.lower() == word[1].lower() for field in table.fields):
         return f'the column {word[1]} is also a word of SQL: write it as "{word[1]}"'

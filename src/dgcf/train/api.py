@@ -243,7 +243,9 @@ def _resume(trainer: Trainer) -> None:
     if run.repaired:
         note(f"{run.path / 'best.safetensors'} was damaged or missing; written again from the last state.")
     if trainer.finished:
-        note(f"{run.path} is already finished; nothing is left to train.")
+        only_start = "update" in run.about and run.recipe.train.epochs == 1
+        done = "no epoch is trained" if only_start else f"{run.path} is already finished; nothing is left to train"
+        note(f"{done}.")
     elif "update" in run.about and (trainer.epoch, trainer.done) == (2, 0):
         note(f"continuing with the weights of {run.about['update'].get('parent', {}).get('path') or 'a recommender'}.")
     else:

@@ -99,7 +99,7 @@ class Trainer:
         elif self.stopping.exhausted:
             reason = f"no better {self.config.metric} in {self.stopping.stale} evaluations"
         else:
-            reason = f"all {self.config.epochs} epochs done"
+            reason = f"all {self.config.epochs} epochs done" if self.config.epochs > 1 else "all epochs done"
         self.save(force=True)
         self.observer.finished(reason)
         return reason

@@ -11,6 +11,7 @@ from rich.text import Text
 from dgcf.cli.terminal import Table, notify, out, warn
 from dgcf.data import Dataset, catalog
 from dgcf.data.statistics import Statistics
+from dgcf.text import counted
 
 
 def draw_list(datasets: Sequence[Mapping[str, Any]]) -> None:
@@ -55,8 +56,10 @@ def draw_record(record: Mapping[str, Any]) -> None:
         _draw_titles(titles)
     for step in record.get("filters", []):
         if step["pairs"]:
-            removed = f"{step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
-            notify(f"{step['filter']}: removed {removed}")
+            removed = [
+                counted(step[what], noun) for what, noun in (("pairs", "row"), ("users", "user"), ("items", "item"))
+            ]
+            notify(f"{step['filter']}: removed {', '.join(removed)}")
 
 
 def _draw_titles(titles: Mapping[str, Any]) -> None:
@@ -67,8 +70,9 @@ def _draw_titles(titles: Mapping[str, Any]) -> None:
             f"{column!r} was not used as titles: most items have several texts; to use it, pass --title-col {column}"
         )
         return
-    several = f"; {titles['several']:,} items have several, of which the most frequent is used"
-    notify(f"titles of {titles['items']:,} items from {column!r}{several if titles['several'] else ''}")
+    several = counted(titles["several"], "item") + (" has" if titles["several"] == 1 else " have")
+    choice = f"; {several} several, of which the most frequent is used" if titles["several"] else ""
+    notify(f"titles of {counted(titles['items'], 'item')} from {column!r}{choice}")
 
 
 def draw_statistics(s: Statistics, *, with_filters: bool = False) -> None:

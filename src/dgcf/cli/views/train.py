@@ -10,6 +10,7 @@ from dgcf.cli.inputs import reading_words
 from dgcf.cli.terminal import Table, out
 from dgcf.data import Dataset
 from dgcf.experiments.baselines import Standing
+from dgcf.text import counted
 
 
 def draw(results: Sequence[dict[str, Any]]) -> None:
@@ -20,7 +21,8 @@ def draw(results: Sequence[dict[str, Any]]) -> None:
     runs = [result["run"] for result in results]
     results = [result.get("validated", result) for result in results]
     first = results[0]
-    table = Table(title=f"{first['model']} on {first['dataset']}, test, mask {first['mask']}")
+    measured = f", test, mask {first['mask']}" if first["test"] else ""
+    table = Table(title=f"{first['model']} on {first['dataset']}{measured}")
     names = [name for name in first["test"] if name.startswith(("recall", "ndcg"))]
     for column in ("seed", "epochs", "best", "seconds", *names):
         table.add_column(column, justify="right")
@@ -30,7 +32,8 @@ def draw(results: Sequence[dict[str, Any]]) -> None:
             str(result["seed"]), str(result["epochs"]), str(result["best_epoch"]), f"{result['seconds']:.1f}", *numbers
         )
     out.print(table)
-    out.print(f"{first['users_evaluated']:,} users evaluated")
+    evaluated = f"{counted(first['users_evaluated'], 'user')} evaluated"
+    out.print(evaluated if measured else "not measured: there is no test split")
     for result, run in zip(results, runs, strict=True):
         if result["run"] != run:
             out.print(f"measured before training on all pairs: {result['run']}", soft_wrap=True)

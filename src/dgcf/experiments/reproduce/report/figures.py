@@ -15,8 +15,9 @@ from dgcf.experiments.reproduce.cells import Line, Walks
 from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.report.tables import PROTOCOL_NOTE
-from dgcf.experiments.reproduce.report.view import MISSING, Section, View, counted, difference, mean_std, number, shown
+from dgcf.experiments.reproduce.report.view import MISSING, Section, View, difference, mean_std, number, shown
 from dgcf.experiments.reproduce.stats.amplitude import amplitude, amplitude_interval, differences, swap_test
+from dgcf.text import counted
 
 RECALL, NDCG = METRICS
 

@@ -21,9 +21,10 @@ from dgcf.experiments.report import Table, latex_table, latex_text, markdown_tab
 from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.recipe import Recipes
 from dgcf.experiments.reproduce.report import composed, extra_tables, figures, tables
-from dgcf.experiments.reproduce.report.view import MISSING, Section, View, counted
+from dgcf.experiments.reproduce.report.view import MISSING, Section, View
 from dgcf.experiments.reproduce.results import Store
 from dgcf.files import atomic_file
+from dgcf.text import counted
 
 REPORT, FOLDER = "docs/reproduction.md", "docs/reproduction"
 _SECTIONS: Sequence[Callable[[View], Section]] = (

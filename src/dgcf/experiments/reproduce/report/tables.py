@@ -16,8 +16,9 @@ from dgcf.experiments.reproduce.cells import Comparison, Edges, Epochs, Statisti
 from dgcf.experiments.reproduce.cells.computed import REFERENCE
 from dgcf.experiments.reproduce.execute import describe_hardware
 from dgcf.experiments.reproduce.measures import METRICS
-from dgcf.experiments.reproduce.report.view import MISSING, Section, View, counted, difference, in_words, number, shown
+from dgcf.experiments.reproduce.report.view import MISSING, Section, View, difference, in_words, number, shown
 from dgcf.experiments.results import LEVEL
+from dgcf.text import counted
 
 RECALL = METRICS[0]
 SETTINGS = {

@@ -20,6 +20,7 @@ from dgcf.experiments.reproduce.execute import describe_hardware
 from dgcf.experiments.reproduce.measures import METRICS
 from dgcf.experiments.reproduce.recipe import Experiment
 from dgcf.experiments.reproduce.results import Index
+from dgcf.text import counted
 
 MISSING = "–"
 
@@ -159,11 +160,6 @@ def number(value: float | None, form: str = ".4f") -> str:
 def difference(value: MeanStd | None, paper: float | None) -> str:
     """Return our mean less the paper's number."""
     return MISSING if value is None or paper is None else signed(value.mean - paper)
-
-
-def counted(count: int, noun: str) -> str:
-    """Return ``1 cell``, or ``2 cells``."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
