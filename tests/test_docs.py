@@ -11,6 +11,7 @@ A block below ``<!-- not run: REASON -->`` is left out, and counted.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -35,11 +36,13 @@ from dgcf.models.catalog import CATALOG
 from dgcf.ranking.rankings import Embeddings
 from dgcf.train.config import TrainConfig
 from tests.conftest import PROJECT
+from tests.serve.service import ADMIN, Service
 
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((PROJECT / "docs").glob("*.md")))]
 LEFT_OUT = {
     "README.md": 1,  # make demo, make test
     "docs/reproduction.md": 2,  # hours on a GPU
+    "docs/serving.md": 1,  # services, which run until they are stopped
     "docs/tuning.md": 1,  # MLflow, and servers that show what was tracked
 }
 SLOW: set[str] = set()
@@ -115,6 +118,21 @@ FILES: dict[str, list[Callable[[Path], None]]] = {
     "docs/recommend.md": [lambda folder: films(folder, "ratings.csv")],
     "docs/update.md": [lambda folder: films(folder, "purchases.csv"), newer, stock],
 }
+
+
+@contextlib.contextmanager
+def served(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Yield a function that puts the address of a running service into a block, of one with tokens if it has one."""
+    if page != "docs/serving.md":
+        yield lambda text: text
+        return
+    films(folder, "purchases.csv")
+    invoke("dgcf train purchases.csv --no-baselines --out runs/shop")
+    (folder / ".curlrc").write_text("fail\nshow-error\n")
+    monkeypatch.setenv("CURL_HOME", str(folder))
+    model, data = folder / "runs" / "shop", folder / "service"
+    with Service(model, data) as plain, Service(model, data, environment={"DGCF_ADMIN_TOKEN": ADMIN}) as guarded:
+        yield lambda text: text.replace("http://127.0.0.1:8000", (guarded if ADMIN in text else plain).url)
 
 
 def names_of(page: str) -> dict[str, Any]:
@@ -223,18 +241,19 @@ def with_marks(page: str) -> Any:
 
 
 @pytest.mark.parametrize("page", [with_marks(page) for page in PAGES if list(blocks(page))])
-def test_blocks_of_page_run(page: str, folder: Path) -> None:
+def test_blocks_of_page_run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for make in FILES.get(page, []):
         make(folder)
     names = names_of(page)
-    for block in blocks(page):
-        if block.reason is not None:
-            continue
-        if block.language == "python":
-            exec(compile(block.body, page, "exec"), names)
-        elif block.language in ("sh", "console"):
-            for command, expected in commands(block):
-                compare(command, expected, invoke(command))
+    with served(page, folder, monkeypatch) as address:
+        for block in blocks(page):
+            if block.reason is not None:
+                continue
+            if block.language == "python":
+                exec(compile(address(block.body), page, "exec"), names)
+            elif block.language in ("sh", "console"):
+                for command, expected in commands(block):
+                    compare(command, expected, invoke(address(command)))
 
 
 def test_blocks_left_out_do_not_grow() -> None:

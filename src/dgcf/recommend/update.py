@@ -16,6 +16,7 @@ from dgcf.config import refuse_unknown
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.data.columns import ReadOptions
+from dgcf.data.event_export import export_options, is_event_export
 from dgcf.data.interactions import RatingFilter, collect
 from dgcf.data.pairs import Pairs
 from dgcf.data.paths import is_read
@@ -24,7 +25,7 @@ from dgcf.data.splits import Split
 from dgcf.data.times import DAY_FIRST, MONTH_FIRST
 from dgcf.data.update import HELD_OUT
 from dgcf.data.update import update as update_dataset
-from dgcf.data.weights import Weighting
+from dgcf.data.weights import COUNTED, Weighting
 from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.evaluate.validation import validator
 from dgcf.models.base import GraphModel
@@ -257,7 +258,11 @@ def read_new_rows(source: Any, parent: Parent, read: ReadOptions | None = None) 
     if isinstance(source, (str, Path)) and (Path(source) / "dataset.json").is_file():
         return load_data(source)
     record = parent.dataset.record
-    options = read_options(parent, read)
+    if is_event_export(source):  # its columns are its own, whatever those of the parent's data are called
+        exported = export_options(weighted=record.get("weights", {}).get("from", COUNTED) != COUNTED)
+        options = replace(exported, **{} if read is None else read.given)
+    else:
+        options = read_options(parent, read)
     ratings = RatingFilter() if options.rating_col == "none" else rating_filter(record)
     how = Preparation(ratings, split=Split("none"), weighting=Weighting.of_record(record.get("weights", {})))
     rows = collect([source], options, ratings, time="used", count=how.weighting.count)
