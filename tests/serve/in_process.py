@@ -24,7 +24,7 @@ from dgcf.serve.settings import Limits, Settings
 
 T = TypeVar("T")
 SECONDS = 60
-LIMITS = Limits(k=50, users=5, items=20, events=8, page=10, id_bytes=64, body_bytes=20_000)
+LIMITS = Limits(k=50, rows=200, reasons=40, users=5, items=20, events=8, page=10, id_bytes=64, body_bytes=20_000)
 FIGURES: dict[str, Any] = {
     "model": 1,
     "model_loaded": "2026-05-01T12:00:00+00:00",

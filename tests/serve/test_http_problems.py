@@ -231,12 +231,20 @@ def test_a_body_above_the_limit_is_refused(service: InProcess) -> None:
     assert (reply.status, reply.json["type"]) == (413, "/problems/body-too-large")
 
 
-def test_reasons_for_many_items_are_refused(service: InProcess) -> None:
-    users = {"users": [1, 2, 3, 4, 5], "why": True}
-    assert service.post("/v1/recommend", {**users, "k": 10}).status == 200
-    reply = service.post("/v1/recommend", {**users, "k": 11})
-    assert reply.status == 422
-    assert "55 items" in reply.json["detail"]
+def test_lists_that_take_long_are_refused(service: InProcess) -> None:
+    several = {"users": [1, 2, 3, 4, 5]}
+    assert service.post("/v1/recommend", {**several, "k": 40}).status == 200
+    assert service.post("/v1/recommend", {**several, "k": 8, "why": True}).status == 200
+    assert service.post("/v1/recommend", {"items": ["i00001"], "k": 40, "why": True}).status == 200
+    assert service.get("/v1/recommend/u00001?k=40&why=true").status == 200
+    for reply, words in (
+        (service.post("/v1/recommend", {**several, "k": 41}), "205 items were requested, expected at most 200"),
+        (service.post("/v1/recommend", {**several, "k": 9, "why": True}), "45 items with reasons"),
+        (service.post("/v1/recommend", {"items": [], "k": 41, "why": True}), "41 items with reasons"),
+        (service.get("/v1/recommend/u00001?k=41&why=true"), "41 items with reasons"),
+    ):
+        assert reply.status == 422
+        assert words in reply.json["detail"]
 
 
 def test_an_attribute_that_no_item_has(service: InProcess) -> None:

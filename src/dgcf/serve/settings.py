@@ -13,13 +13,18 @@ SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on a request: bytes, counts and seconds."""
+    """Limits on a request: bytes, counts and seconds.
+
+    ``rows``: the items of all lists of a request; ``reasons``: the same for lists with reasons, which take longer.
+    """
 
     body_bytes: int = 1_048_576
     header_bytes: int = 16_384
     url_bytes: int = 8_192
     id_bytes: int = 512
     k: int = 1_000
+    rows: int = 25_600
+    reasons: int = 100
     users: int = 256
     items: int = 1_000
     events: int = 1_000

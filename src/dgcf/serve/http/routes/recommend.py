@@ -25,7 +25,7 @@ def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
             "Recommend items to a user",
             _recommend,
             {200: Content("The list of the user.", answers.Recommendation)},
-            "An unknown user gets popular items; `source` says so.",
+            f"An unknown user gets popular items; `source` says so. With `why`, `k` is at most {limits.reasons:,}.",
             ids=(Segment("user", "The raw id of a user, percent-encoded.", limits.id_bytes, "196"),),
             parameters=(
                 integer("k", "The length of the list.", 1, limits.k, 10),
@@ -42,7 +42,7 @@ def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
             "Recommend items to several users, or for the items of a new user",
             _recommend_for,
             {200: Content("The list, or with `users` the lists.", (answers.Recommendation, answers.Recommendations))},
-            "With `why`, all lists together may have as many items as one list may.",
+            f"All lists together may have {limits.rows:,} items, with reasons {limits.reasons:,}.",
             body=bodies.recommend,
             tag=TAG,
         ),
@@ -51,6 +51,7 @@ def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
 
 async def _recommend(service: Service, call: Call) -> Response:
     query = call.query
+    _check_rows(service.settings.limits, query["k"], 1, query["why"])
     found = await service.engine.recommend(call.ids["user"], k=query["k"], seen=query["seen"], why=query["why"])
     return tagged(call, found)
 
@@ -59,11 +60,15 @@ async def _recommend_for(service: Service, call: Call) -> Response:
     body = call.body
     rules = {name: getattr(body, name) for name in ("k", "seen", "why", "only", "exclude", "max_per")}
     if hasattr(body, "users"):
-        most = service.settings.limits.k
-        if body.why and body.k * len(body.users) > most:
-            raise RequestError(
-                f"reasons for {body.k * len(body.users):,} items were requested, expected at most {most:,}; "
-                "send fewer users, or a smaller k."
-            )
+        _check_rows(service.settings.limits, body.k, len(body.users), body.why)
         return answer(await service.engine.recommend_users(body.users, **rules))
+    _check_rows(service.settings.limits, body.k, 1, body.why)
     return answer(await service.engine.recommend_for(body.items, body.negative, user=body.user, **rules))
+
+
+def _check_rows(limits: Limits, k: int, users: int, why: bool) -> None:
+    """Refuse lists that would keep other requests waiting."""
+    most = limits.reasons if why else limits.rows
+    if k * users > most:
+        what, fewer = "items with reasons" if why else "items", "fewer users, or " if users > 1 else ""
+        raise RequestError(f"{k * users:,} {what} were requested, expected at most {most:,}; give {fewer}a smaller k.")
