@@ -9,7 +9,7 @@ endif
 # Threads that wait by spinning make training many times slower on a busy machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-slow fuzz mutants bench lint format docs audit lock sbom oldest clean
+.PHONY: demo serve test test-slow fuzz mutants bench lint format docs audit lock sbom oldest clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -18,6 +18,11 @@ export OMP_WAIT_POLICY ?= passive
 
 demo: .venv/installed
 	$(BIN)/python -m dgcf.demo
+
+# The model of the demo behind HTTP, with the page; ^C stops it. It is trained first if demo/run is not there.
+PORT ?= 8000
+serve: .venv/installed
+	$(BIN)/python -m dgcf.demo serve --port $(PORT)
 
 test: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal

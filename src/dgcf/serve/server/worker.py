@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -120,8 +121,9 @@ class Worker:
             self.slot.set(Field.STATE, State.STOPPING)
             await listener.stop(self.settings.limits.stop_seconds)
             await engine.close()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.to_thread(end_traces), TRACES_SECONDS)
+            ending = threading.Thread(target=end_traces, daemon=True)
+            ending.start()
+            ending.join(TRACES_SECONDS)
         return 0
 
     async def _start(self, engine: Engine) -> None:
