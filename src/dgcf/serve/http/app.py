@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -51,7 +51,7 @@ class Application(FastAPI):
         super().__init__(**openapi.about(), openapi_url=None, docs_url=None, redoc_url=None)
         self._service = service
         self._operations: list[Operation] = []
-        self._endpoints: dict[tuple[str, str], _Route] = {}
+        self._routes: dict[tuple[str, str], _Route] = {}
 
     def add(self, operations: Sequence[Operation]) -> None:
         """Add operations."""
@@ -59,7 +59,7 @@ class Application(FastAPI):
             route = _Route(operation, Endpoint(operation, self._service))
             self.router.routes.append(route)
             self._operations.append(operation)
-            self._endpoints[operation.path, operation.method] = route
+            self._routes[operation.path, operation.method] = route
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
@@ -83,39 +83,37 @@ class Application(FastAPI):
             await problems.refused(refusal, scope)(scope, receive, send)
             return
         method = scope["method"]
-        scope["route"] = route = self._endpoints[matched.template, method]
-        response = await _answer(route.operation_endpoint, scope, receive)
-        if response is not None:
-            await response(scope, receive, send)
-
-
-async def _answer(endpoint: Endpoint, scope: Scope, receive: Receive) -> Response | None:
-    """Return the answer or the problem; None if the client has gone."""
-    try:
-        return await endpoint.answer(scope, receive)
-    except Refusal:
-        raise
-    except ClientDisconnect:
-        return None
-    except Exception as problem:
-        return problems.response(problem, scope)
+        scope["route"] = route = self._routes[matched.template, method]
+        await route.handle(scope, receive, send)
 
 
 class _Route(APIRoute):
     """A route that FastAPI documents, and that answers by its own endpoint."""
 
     def __init__(self, operation: Operation, endpoint: Endpoint) -> None:
-        async def answer(request: Request) -> Response | None:
-            return await _answer(endpoint, request.scope, request.receive)
-
-        self.operation_endpoint = endpoint
-        first = min(operation.answers)
         super().__init__(
             operation.path,
-            answer,
+            _documented,
             methods=[operation.method],
             response_model=None,
-            status_code=first,
+            status_code=min(operation.answers),
             response_class=Response,
             **openapi.parts_of(operation),
         )
+        self._operation = endpoint
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer or the problem; nothing if the client has gone."""
+        try:
+            response = await self._operation.answer(scope, receive)
+        except Refusal:
+            raise
+        except ClientDisconnect:
+            return
+        except Exception as problem:
+            response = problems.response(problem, scope)
+        await response(scope, receive, send)
+
+
+async def _documented() -> None:
+    """Stand for an endpoint in the document, which says of parameters and answers only what operations say."""

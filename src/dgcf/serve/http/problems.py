@@ -75,11 +75,11 @@ def document(
 def response(error: Exception, scope: Mapping[str, Any]) -> Response:
     """Return the answer to a request that ended with an error; what nobody expected is logged with its traceback."""
     instance = request_id(scope)
-    headers: dict[str, str] = {}
+    headers = {"cache-control": "no-store"}
     if isinstance(error, RequestError):
         status, kind, title, detail = error.status, error.kind, error.title, str(error)
         if error.retry_after is not None:
-            headers["Retry-After"] = str(error.retry_after)
+            headers["retry-after"] = str(error.retry_after)
     elif isinstance(error, HTTPException):
         status, detail, kind, title = error.status_code, str(error.detail), None, None
         headers.update(error.headers or {})
@@ -87,7 +87,7 @@ def response(error: Exception, scope: Mapping[str, Any]) -> Response:
         status, detail = _other(error, scope, instance)
         kind = title = None
         if status == 503:
-            headers["Retry-After"] = str(_RETRY_AFTER)
+            headers["retry-after"] = str(_RETRY_AFTER)
     errors = error.errors if isinstance(error, InvalidError) else None
     body = document(status, detail, kind=kind, title=title, instance=instance, errors=errors)
     return Response(body, status, headers, MEDIA_TYPE)
@@ -95,7 +95,7 @@ def response(error: Exception, scope: Mapping[str, Any]) -> Response:
 
 def refused(refusal: Refusal, scope: Mapping[str, Any]) -> Response:
     """Return the answer to a request that no operation takes."""
-    headers = {name.decode(): value.decode() for name, value in refusal.headers}
+    headers = {name.decode(): value.decode() for name, value in refusal.headers} | {"cache-control": "no-store"}
     body = document(refusal.status, refusal.detail, instance=request_id(scope))
     return Response(body, refusal.status, headers, MEDIA_TYPE)
 
