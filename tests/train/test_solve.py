@@ -52,7 +52,7 @@ class TestRun:
         expected = validator(dataset, "recall@20")(out.ranking)
         assert line == {"epoch": 1, **expected}
         assert heard.reports[0].loss is None
-        assert heard.reports[0].line().startswith(f"epoch 1/1  validation recall@20 {expected['recall@20']:.4f}  best")
+        assert heard.reports[0].line().startswith(f"epoch 1/1  recall@20 {expected['recall@20']:.4f}  best")
         assert run.best().about["epoch"] == 1
 
     def test_load_restores_the_solved_model(self, model: str, dataset: Dataset, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_epoch_reports(dataset: Dataset) -> None:
     assert observer.reports[0].loss == pytest.approx(0.69, abs=0.03)  # ln 2: nothing is known yet
     assert observer.reports[3].loss < observer.reports[0].loss
     assert observer.reports[3].line().startswith("epoch 4/4  loss 0.")
-    assert "validation recall@20 0.5000  best 0.5000 at 2" in observer.reports[3].line()
+    assert "recall@20 0.5000  best 0.5000 at 2" in observer.reports[3].line()
 
 
 def test_a_diverging_loss_stops_with_advice(dataset: Dataset) -> None:

@@ -40,11 +40,11 @@ class EpochReport:
         return self.pairs / self.seconds if self.seconds > 0 else 0.0
 
     def line(self) -> str:
-        """Return the epoch as one line of text."""
+        """Return the epoch as one line of text, with the validation metric; up to 99 epochs, it fits 80 columns."""
         words = [f"epoch {self.epoch}/{self.epochs}"]
         words += [] if self.loss is None else [f"loss {self.loss:.4f}"]
         if self.metric in self.validation:
-            words.append(f"validation {self.metric} {self.validation[self.metric]:.4f}")
+            words.append(f"{self.metric} {self.validation[self.metric]:.4f}")
         if self.best is not None:
             words.append(f"best {self.best:.4f} at {self.best_epoch}")
         words.append(f"{self.seconds:.1f} s" if self.loss is None else f"{self.pairs_per_second:,.0f} pairs/s")
