@@ -53,3 +53,21 @@ def test_unknown_id_suggests_the_nearest_or_examples() -> None:
         vocabulary.index_of("99")
     assert "alice" in vocabulary
     assert "alise" not in vocabulary
+
+
+def test_more_ids_at_the_end_equal_a_vocabulary_made_of_all() -> None:
+    known = Vocabulary.from_ids("item", ["b", "a", "ü"])
+    for more in ({}, {"zz": ""}, {"c": "A title", "Ω 1": ""}):
+        wider = known.with_more(more)
+        titles = ["", "", "", *more.values()] if any(more.values()) else None
+        anew = Vocabulary.from_sorted("item", [*known.texts, *more], titles=titles)
+        assert wider == anew
+        assert (wider.blob.tobytes(), wider.offsets.tolist()) == (anew.blob.tobytes(), anew.offsets.tolist())
+        assert [wider.index_of(item) for item in wider.texts] == list(range(len(wider)))
+        assert len(known) == 3
+        assert not any(item in known for item in more)
+    titled = known.with_titles({"a": "First"}).with_more({"c": ""})
+    assert titled.titles == ("First", "", "", "")
+    for wrong in ("a", ""):
+        with pytest.raises(ValueError, match="known already, or empty"):
+            known.with_more({wrong: ""})

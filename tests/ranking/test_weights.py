@@ -57,3 +57,19 @@ def test_largest_is_the_largest_absolute_value_of_each_row(question: tuple[NDArr
     for matrix in both(values):
         assert matrix.largest.dtype == np.float64
         np.testing.assert_array_equal(matrix.largest, np.abs(values).max(1))
+
+
+@given(matrices(), st.integers(0, 3))
+def test_empty_rows_and_columns_at_the_end_change_no_weight(
+    question: tuple[NDArray[Any], NDArray[Any]], more: int
+) -> None:
+    values, rows = question
+    n_rows, n_columns = values.shape
+    sparse = both(values)[1]
+    assert isinstance(sparse, SparseWeights)
+    wider = sparse.with_empty(more)
+    assert wider.shape == (n_rows + more, n_columns + more)
+    np.testing.assert_array_equal(wider.sum_rows(rows)[:n_columns], sparse.sum_rows(rows))
+    assert not wider.sum_rows(np.arange(n_rows, n_rows + more)).any()
+    assert not wider.sum_rows(np.arange(n_rows))[n_columns:].any()
+    np.testing.assert_array_equal(wider.largest, [*sparse.largest, *[0.0] * more])

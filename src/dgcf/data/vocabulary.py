@@ -143,6 +143,22 @@ class Vocabulary:
         titles = tuple(self.titles[i] for i in index.tolist()) if self.titles else None
         return Vocabulary(self.what, self.blob[kept], offsets, self.kind, titles)
 
+    def with_more(self, titles: dict[str, str]) -> Vocabulary:
+        """Return these ids, with new ones and their titles (or "") at the end; what is derived is not derived again."""
+        ids = list(titles)
+        if not all(len(text) and text not in self._index for text in ids):
+            raise ValueError("an id is known already, or empty")
+        more = Vocabulary.from_sorted(self.what, ids)
+        named = None
+        if self.titles is not None or any(titles.values()):
+            named = (*(self.titles or ("",) * len(self)), *titles.values())
+        blob = np.concatenate([self.blob, more.blob])
+        offsets = np.concatenate([self.offsets, self.offsets[-1] + more.offsets[1:]])
+        wider = Vocabulary(self.what, blob, offsets, self.kind, named)
+        wider.__dict__["texts"] = [*self.texts, *ids]
+        wider.__dict__["_index"] = {**self._index, **{text: len(self) + place for place, text in enumerate(ids)}}
+        return wider
+
     def with_titles(self, titles: dict[str, str]) -> Vocabulary:
         """Return these ids with the titles that ``titles`` has for them."""
         named = tuple(titles.get(text, "") for text in self.texts)

@@ -98,9 +98,18 @@ class SparseWeights(WeightMatrix):
 
     @cached_property
     def largest(self) -> Floats:
-        ends = np.append(np.abs(self.values), np.float32(0))  # so that the last rows may be empty
-        largest = np.maximum.reduceat(ends, self.indptr[:-1]) if len(self.indptr) > 1 else ends[:0]
-        return np.where(np.diff(self.indptr) > 0, largest, np.float64(0))
+        largest = np.zeros(self.shape[0])
+        filled = np.diff(self.indptr) > 0
+        if filled.any():
+            largest[filled] = np.maximum.reduceat(np.abs(self.values), self.indptr[:-1][filled])
+        return largest
+
+    def with_empty(self, n: int) -> SparseWeights:
+        """Return these weights with n empty rows and columns at the end."""
+        indptr = np.concatenate([self.indptr, np.full(n, self.indptr[-1])])
+        wider = SparseWeights(indptr, self.indices, self.values, self.n_columns + n)
+        wider.__dict__["largest"] = np.concatenate([self.largest, np.zeros(n)])
+        return wider
 
     def sum_rows(self, rows: Numbers) -> Floats:
         if not len(rows):

@@ -118,11 +118,10 @@ class Neighbours:
         if not self.rule.cross or cross_degree == 0:
             return np.zeros(0, dtype=np.int64), np.zeros(0), 0.0
         half, other = self._halves[side], self._halves["item" if side == "user" else "user"]
-        shared = np.bincount(other.neighbours(across), minlength=len(half.degree))
+        alike, shared = _counts(other.neighbours(across), len(half.degree))
         if node is not None:
-            shared[node] = 0
-        alike = np.flatnonzero(shared)
-        value = shared[alike] / np.sqrt(cross_degree * half.cross_degree[alike])
+            alike, shared = alike[alike != node], shared[alike != node]
+        value = shared / np.sqrt(cross_degree * half.cross_degree[alike])
         passes = self._passes(value)
         own = np.array([degree / cross_degree]) if self.rule.cross_diagonal else np.zeros(1)
         diagonal = float(own[0]) if self._passes(own)[0] else 0.0
@@ -131,6 +130,16 @@ class Neighbours:
     def _passes(self, value: Floats) -> NDArray[Any]:
         above = value > (0.0 if self.rule.epsilon is None else self.rule.epsilon)
         return above & (value < 1.0) if self.rule.cross_below_one else above
+
+
+def _counts(nodes: NDArray[np.int32], n: int) -> tuple[Indices, Indices]:
+    """Return the distinct nodes below n, ascending, and how often each comes; few are sorted, many counted."""
+    if len(nodes) < n // 8:
+        few, counts = np.unique(nodes, return_counts=True)
+        return few.astype(np.int64), counts.astype(np.int64)
+    every = np.bincount(nodes, minlength=n)
+    counted = np.flatnonzero(every)
+    return counted, every[counted]
 
 
 @dataclass(frozen=True)

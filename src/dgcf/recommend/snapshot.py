@@ -49,9 +49,14 @@ class Layers:
 
     def gate(self, layer: int, nodes: Any = slice(None)) -> Floats:
         """Return ``α⁽ˡ⁾ = σ(w⁽ˡ⁾)`` of some nodes, for l = 1 … L; ones if the model has no gates."""
+        return np.asarray(self._gates[(layer - 1) % len(self._gates)][nodes])
+
+    @cached_property
+    def _gates(self) -> Floats:
+        """(1 or L, N), computed once: a new user's list needs a few of them, but in every layer."""
         if self.gate_logits is None:
-            return np.asarray(np.ones(self.embeddings.shape[1])[nodes])
-        return sigmoid(self.gate_logits[(layer - 1) % len(self.gate_logits)][nodes].astype(np.float64))
+            return np.ones((1, self.embeddings.shape[1]))
+        return sigmoid(self.gate_logits.astype(np.float64))
 
 
 def sigmoid(logits: Floats) -> Floats:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from functools import cached_property
+from heapq import merge
+from itertools import groupby
 from typing import Any
-
-import numpy as np
 
 from dgcf.ids import RawId
 from dgcf.recommend.lookup import bare
+from dgcf.serve.engine.search import words_of
 from dgcf.serve.engine.view import View
 from dgcf.serve.errors import RequestError, UnknownError
+from dgcf.serve.events.records import ItemRecord
 
 
 class Catalogue:
@@ -22,16 +23,15 @@ class Catalogue:
 
     def __init__(self, view: View) -> None:
         self.view, self.items_changed = view, view.overlay.items_changed
+        self._model = view.served.titles
+        records = view.overlay.items.values()
+        renamed = {self._model.place_of[record.item]: record.title for record in records if self._renames(record)}
+        self._renamed = {place: words_of(renamed[place]) for place in sorted(renamed)}
+        self._new_items: set[str] = set()
+        self._others: list[tuple[str, str]] = []
 
-    @cached_property
-    def _entries(self) -> list[tuple[str, str]]:
-        """The id of each item and the text that is searched."""
-        view, items = self.view, self.view.snapshot.items
-        order = np.argsort(-view.snapshot.train.item_degrees, kind="stable").tolist()
-        known = [(items.texts[index], view.title(index)) for index in order]
-        others = sorted(view.new_items - set(items.texts[len(view.served.snapshot.items) :]))
-        more = [(item, view.overlay.title_of(item)) for item in others]
-        return [(item, f" {bare(title)}" if title else "") for item, title in [*known, *more]]
+    def _renames(self, record: ItemRecord) -> bool:
+        return record.title is not None and record.item in self._model.place_of
 
     def search(self, query: str, cursor: str | None, limit: int) -> dict[str, Any]:
         """Return the items whose titles have all words of the query, or whose id begins with it."""
@@ -46,10 +46,35 @@ class Catalogue:
         return {"items": found, "next": following, "model": self.view.served.version}
 
     def _matches(self, query: str, first: int) -> Iterator[tuple[int, str]]:
-        words, prefix = [f" {word}" for word in bare(query).split()], query.strip()
-        for place, (item, text) in enumerate(self._entries[first:], first):
-            if not prefix or item.startswith(prefix) or (words and all(word in text for word in words)):
+        """Yield the place and the id of each item that matches, from a place on."""
+        words, prefix, ids = [f" {word}" for word in bare(query).split()], query.strip(), self._model.ids.lines
+        if not prefix:
+            known: Iterable[int] = range(first, len(ids))
+        else:
+            by_title = self._model.with_words(words, first) if words else ()
+            own = (place for place, text in self._renamed.items() if place >= first and words and _has_all(text, words))
+            as_trained = (place for place in by_title if place not in self._renamed)
+            known = _distinct(merge(self._model.with_prefix(prefix, first), as_trained, own))
+        yield from ((place, ids[place]) for place in known)
+        for place, (item, text) in enumerate(self._new(), len(ids)):
+            if place >= first and (not prefix or item.startswith(prefix) or (words and _has_all(text, words))):
                 yield place, item
+
+    def _new(self) -> list[tuple[str, str]]:
+        """Return the items that the model does not have, and their words."""
+        if self._new_items is not self.view.new_items:
+            self._new_items = self.view.new_items
+            self._others = [(item, words_of(self.view.overlay.title_of(item))) for item in sorted(self._new_items)]
+        return self._others
+
+
+def _has_all(text: str, words: Iterable[str]) -> bool:
+    return all(word in text for word in words)
+
+
+def _distinct(places: Iterable[int]) -> Iterator[int]:
+    """Yield each of ascending places once."""
+    return (place for place, _ in groupby(places))
 
 
 def describe(view: View, item: str) -> dict[str, Any]:

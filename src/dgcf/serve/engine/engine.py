@@ -281,7 +281,7 @@ class Engine:
             self._note_newer_model()
             touched = self._overlay.take_touched()
             if self._view.outdated(touched):
-                self._view = View(self._served, self._overlay, self._attributes)
+                self._view = self._view.renewed()
             self._view.refresh_rules()
             self._settled = self._overlay.version
         return self._view

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from dgcf.data.pairs import Pairs
-from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import DataError
-from dgcf.ranking.arrays import Indices, Rows
+from dgcf.ranking.arrays import Rows
 from dgcf.ranking.blend import Blend
 from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.user_rules import ConstantRow
-from dgcf.ranking.weights import SparseWeights
 from dgcf.recommend.foldin import FoldIn
 from dgcf.recommend.prepared import Prepared
 from dgcf.recommend.snapshot import Snapshot
@@ -32,23 +30,19 @@ def can_extend(prepared: Prepared) -> bool:
     return True
 
 
-def extended(snapshot: Snapshot, folding: FoldIn, items: Mapping[str, Indices], titles: Mapping[str, str]) -> Snapshot:
-    """Return the snapshot with more items, each given with the indices of its users, ascending.
+def extended(snapshot: Snapshot, folding: FoldIn, items: Mapping[str, Rows], titles: Mapping[str, str]) -> Snapshot:
+    """Return the snapshot with more items, each given with its row (dim,), folded in.
 
     A new item has an embedding, but no training pairs: it can be recommended, and does not change who is recommended
     what else. The indices of all other items stay.
     """
     if not items:
         return snapshot
-    rows = np.stack([folding.fold("item", users).ranked for users in items.values()])
+    rows = np.stack(list(items.values()))
     known, n_items = snapshot.items, snapshot.n_items + len(items)
-    named = None
-    if known.titles is not None or titles:
-        named = [*(known.titles or [""] * len(known)), *(titles.get(item, "") for item in items)]
-    vocabulary = Vocabulary.from_sorted("item", [*known.texts, *items], known.kind, named)
     return replace(
         snapshot,
-        items=vocabulary,
+        items=known.with_more({item: titles.get(item, "") for item in items}),
         train=_wider(snapshot.train, n_items),
         seen=_wider(snapshot.seen, n_items),
         ranking=_ranking(snapshot.ranking, rows, n_items),
@@ -58,7 +52,8 @@ def extended(snapshot: Snapshot, folding: FoldIn, items: Mapping[str, Indices], 
 
 def _ranking(ranking: Any, rows: Rows, n_items: int) -> Any:
     if isinstance(ranking, Blend):
-        return Blend(_embeddings(ranking.base, rows), _wider(ranking.pairs, n_items), _square(ranking.weights, n_items))
+        base, weights = _embeddings(ranking.base, rows), ranking.weights.with_empty(len(rows))
+        return Blend(base, _wider(ranking.pairs, n_items), weights)
     return _embeddings(ranking, rows)
 
 
@@ -66,12 +61,6 @@ def _embeddings(embeddings: Embeddings[Rows], rows: Rows) -> Embeddings[Rows]:
     rule = embeddings.user_rule
     assert not isinstance(rule, ConstantRow)
     return Embeddings(embeddings.users, np.concatenate([embeddings.items, rows.astype(np.float32)]), rule)
-
-
-def _square(weights: SparseWeights, n_items: int) -> SparseWeights:
-    """Return the weights with empty rows and columns for more items."""
-    more = np.full(n_items - weights.shape[0], weights.indptr[-1], dtype=np.int64)
-    return SparseWeights(np.concatenate([weights.indptr, more]), weights.indices, weights.values, n_items)
 
 
 def _wider(pairs: Pairs, n_items: int) -> Pairs:

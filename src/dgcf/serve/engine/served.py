@@ -20,6 +20,7 @@ from dgcf.recommend.prepared import Prepared
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.serve.engine.extended import can_extend
+from dgcf.serve.engine.search import Titles
 from dgcf.serve.errors import ModelRefusedError
 
 SUFFIX = ".dgcf"
@@ -38,7 +39,9 @@ class Served:
 
     def published_as(self, version: int) -> Served:
         """Return the same model with the version that it was published as."""
-        return replace(self, version=version)
+        published = replace(self, version=version)
+        published.__dict__["titles"] = self.titles
+        return published
 
     @property
     def snapshot(self) -> Snapshot:
@@ -53,6 +56,11 @@ class Served:
         except DataError:
             return False
         return True
+
+    @cached_property
+    def titles(self) -> Titles:
+        """The items, prepared for search."""
+        return Titles(self.snapshot)
 
     @cached_property
     def extends(self) -> bool:
@@ -96,7 +104,9 @@ def load_copy(folder: Path, sha256: str, version: int, source: Path) -> Served:
         _ = snapshot.layers  # read now: the copy may be deleted when newer models were published
         prepared = Prepared(snapshot)
         warm_up(prepared)
-    return Served(version, sha256, source, prepared, datetime.now(UTC))
+    served = Served(version, sha256, source, prepared, datetime.now(UTC))
+    _ = served.titles
+    return served
 
 
 def delete_old_copies(folder: Path) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dgcf.data.pairs import Pairs
 from dgcf.errors import DgcfError
 from dgcf.ids import RawId
-from dgcf.ranking.arrays import Indices, Side
+from dgcf.ranking.arrays import Indices, Rows, Side
 from dgcf.ranking.boost import boosted_index, boosted_queries, join_queries, score_all
 from dgcf.ranking.topk import EmbeddingIndex, TopK
 from dgcf.recommend.explain import Explanation
@@ -61,8 +61,16 @@ class Query:
 class View:
     """A served model, extended by the new items of an overlay, through which alone further events change it."""
 
-    def __init__(self, served: Served, overlay: Overlay, attributes: Attributes) -> None:
+    def __init__(
+        self,
+        served: Served,
+        overlay: Overlay,
+        attributes: Attributes,
+        folded: dict[tuple[int, ...], Rows] | None = None,
+    ) -> None:
+        """``folded``: rows of new items by their users, as far as they are known."""
         self.served, self.overlay, self._table = served, overlay, attributes
+        self._folded = {} if folded is None else folded
         self.new_items = overlay.unknown_to(served.snapshot.items)
         self._audience = self._audience_of(self.new_items)
         self.prepared = self._extended()
@@ -91,10 +99,19 @@ class View:
         base = self.served.prepared
         if not self._audience:
             return base
-        audience = {item: np.array(users, dtype=np.int64) for item, users in sorted(self._audience.items())}
-        titles = {item: title for item in audience if (title := self.overlay.title_of(item))}
-        snapshot = extended(base.snapshot, base.folding, audience, titles)
+        for users in self._audience.values():
+            if users not in self._folded:
+                self._folded[users] = base.folding.fold("item", np.array(users, dtype=np.int64)).ranked
+        rows = {item: self._folded[users] for item, users in sorted(self._audience.items())}
+        titles = {item: title for item in rows if (title := self.overlay.title_of(item))}
+        snapshot = extended(base.snapshot, base.folding, rows, titles)
         return Prepared(snapshot, base.folding.with_items(snapshot))
+
+    def renewed(self) -> View:
+        """Return a view of the same model with the present new items."""
+        used = set(self._audience.values())
+        folded = {users: row for users, row in self._folded.items() if users in used}
+        return View(self.served, self.overlay, self._table, folded)
 
     def outdated(self, touched: set[str]) -> bool:
         """Take note of new items; return whether a new view is needed, because other users of the model like them."""
@@ -103,7 +120,9 @@ class View:
             self._items_changed = self.overlay.items_changed
             self.new_items = self.overlay.unknown_to(known)
         changed = {item for item in touched if item not in known}
-        self.new_items = self.new_items - changed | {item for item in changed if self.overlay.knows_item(item)}
+        now_known = {item for item in changed if self.overlay.knows_item(item)}
+        if now_known != changed & self.new_items:
+            self.new_items = self.new_items - changed | now_known
         audience = self._audience_of(changed)
         return any(self._audience.get(item) != audience.get(item) for item in changed)
 
