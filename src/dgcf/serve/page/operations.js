@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { fill, h } from "./dom.js";
 import { failed, say, skeleton } from "./feedback.js";
 import { bytes, clock, count, counted, duration, milliseconds, moment, short } from "./format.js";
-import { ends } from "./plot.js";
+import { ends, logEnds } from "./plot.js";
 
 const SECONDS = 5;
 
@@ -92,7 +92,7 @@ class Operations {
     this.requests.update(requestSpec(data.history));
     this.latency.update(latencySpec(data.history));
     fill(this.routes, data.requests.by_route.map(routeRow));
-    fill(this.statuses, Object.entries(data.requests.by_status).map(([name, number]) => h("li", { class: `status-${name}` }, h("span", {}, STATUSES[name] ?? name), h("b", {}, count(number)))));
+    fill(this.statuses, Object.entries(data.requests.by_status).filter(([name, number]) => number || name !== "3xx").map(([name, number]) => h("li", { class: `status-${name}` }, h("span", {}, STATUSES[name] ?? name), h("b", {}, count(number)))));
     dispatchEvent(new CustomEvent("dgcf-model", { detail: data.model }));
   }
 
@@ -165,10 +165,11 @@ function latencySpec(history) {
   ];
   const known = series.flatMap((one) => one.points.map((point) => point.y)).filter(Number.isFinite);
   const last = history.at(-1) ?? {};
+  const [low, high] = logEnds(known);
   return {
     summary: known.length ? `In the last interval, the median is ${milliseconds(last.p50_ms)} and the 99th percentile ${milliseconds(last.p99_ms)}.` : "There are no requests yet.",
     x: timeAxis(history),
-    y: { label: "Milliseconds", low: 0, high: ends([...known, 1], { zero: true })[1], format: short, exact: milliseconds },
+    y: { label: "Milliseconds, logarithmic", low, high, log: true, format: short, exact: milliseconds },
     series,
   };
 }

@@ -10,6 +10,25 @@ export function scale(low, high, from, to) {
   return (value) => from + ((value - low) / size) * (to - from);
 }
 
+/** Return the same on a logarithmic axis; what is below its low end stands there. */
+function logScale(low, high, from, to) {
+  const linear = scale(Math.log10(low), Math.log10(high), from, to);
+  return (value) => linear(Math.log10(Math.max(value, low)));
+}
+
+function decades(low, high) {
+  const [first, last] = [Math.round(Math.log10(low)), Math.round(Math.log10(high))];
+  return Array.from({ length: last - first + 1 }, (_, index) => Number(`1e${first + index}`));
+}
+
+/** Return the powers of ten that hold all values. */
+export function logEnds(values) {
+  const known = values.filter((value) => value > 0);
+  if (!known.length) return [0.1, 10];
+  const low = Math.floor(Math.log10(Math.min(...known)) + 1e-9);
+  return [10 ** low, 10 ** Math.max(low + 1, Math.ceil(Math.log10(Math.max(...known)) - 1e-9))];
+}
+
 /** Return round values between two ends, both inside; `most` is about how many. */
 export function ticks(low, high, most, whole = false) {
   if (!(high > low)) return [low];
@@ -34,13 +53,13 @@ export function ends(values, { zero = false } = {}) {
 
 /** Return the marks of a chart and the places that a pointer can be at: `{children, xs, place, frame}`. */
 export function plotted(spec, width, height) {
-  const values = ticks(spec.y.low, spec.y.high, 4);
-  const names = evenly(values);
+  const values = spec.y.log ? decades(spec.y.low, spec.y.high) : ticks(spec.y.low, spec.y.high, 4);
+  const names = spec.y.log ? values.map(spec.y.format) : evenly(values);
   const left = 12 + CHARACTER * Math.max(...names.map((name) => name.length));
   const frame = { left, right: width - 10, top: 12, bottom: height - 42 };
   const inset = spec.x.categories ? (frame.right - frame.left) / (2 * spec.x.categories.length) : 0;
   const x = scale(spec.x.low, spec.x.high, frame.left + inset, frame.right - inset);
-  const y = scale(spec.y.low, spec.y.high, frame.bottom, frame.top);
+  const y = spec.y.log ? logScale(spec.y.low, spec.y.high, frame.bottom, frame.top) : scale(spec.y.low, spec.y.high, frame.bottom, frame.top);
   const children = [
     grid(values, names, y, frame),
     bottom(spec.x, x, frame),

@@ -10,7 +10,8 @@ import { address, change, go } from "./route.js";
 
 const K = 20;
 const HISTORY = 100;
-const EXAMPLES = 6;
+const RECENT = "dgcf-users";
+const MOST_RECENT = 6;
 const VERBS = { like: "likes", hide: "hides", dislike: "dislikes", view: "viewed", click: "clicked", cart: "put in the cart", purchase: "bought", rating: "rated", other: "took" };
 const SOURCES = {
   model: ["In the model", "Answers come from the trained model."],
@@ -76,7 +77,7 @@ class User {
       this.id = id;
       this.input.value = id ?? "";
       this.results.forget();
-      if (id === null) this.examples();
+      if (id === null) this.start();
       else this.load();
     }
     if (id !== null) this.panel.update(params);
@@ -129,6 +130,7 @@ class User {
     const took = performance.now() - began;
     const person = await about;
     if (signal.aborted) return;
+    if (answer.known) remember(String(answer.user));
     this.drawHistory(person, answer);
     const rows = answer.recommendations;
     this.status.textContent = `${counted(rows.length, "title")} in ${milliseconds(took)}`;
@@ -210,29 +212,29 @@ class User {
     if (this.id !== null) await this.load(true);
   }
 
-  async examples() {
-    const signal = this.fresh();
+  start() {
+    this.fresh();
     fill(this.badge);
     fill(this.history);
     this.status.textContent = "";
-    const list = h("ul", { class: "suggestions short" });
-    fill(this.out, empty("Look up a user", "Type an id as it is in the training data. An unknown id works, too: it gets popular items until it likes something.", list));
-    try {
-      const users = await someUsers(signal);
-      if (!signal.aborted) fill(list, users.map((id) => h("li", {}, h("a", { class: "suggestion", href: address("user", { id }) }, h("span", {}, `User ${id}`)))));
-    } catch (error) {
-      if (!replaced(error) && error.offline && !signal.aborted) fill(this.out, failed(error, () => this.examples()));
-    }
+    this.out.removeAttribute("aria-busy");
+    const recent = recentUsers().map((id) => h("li", {}, h("a", { class: "suggestion", href: address("user", { id }) }, h("span", {}, id))));
+    const list = recent.length ? [h("h3", { class: "recent" }, "Recent"), h("ul", { class: "suggestions short" }, recent)] : [];
+    fill(this.out, empty("Look up a user", "Type an id as it is in the training data. An unknown id works, too: it gets popular items until it likes something.", ...list));
   }
 }
 
-/** Return ids of users to look at: users who resemble somebody with the most popular items. */
-async function someUsers(signal) {
-  const popular = await get("items", { limit: 4 }, { signal });
-  const [item, ...rest] = popular.items.map((row) => String(row.item));
-  if (!rest.length) return [];
-  const answer = await post("explain", { items: rest, negative: [], item, top: EXAMPLES }, { signal });
-  return answer.parts.filter((part) => part.kind === "user" && part.id !== null).map((part) => part.id).slice(0, EXAMPLES);
+/** Return the users that were looked up in this tab, the newest first. */
+function recentUsers() {
+  try {
+    return JSON.parse(sessionStorage.getItem(RECENT) ?? "[]");
+  } catch {
+    return [];
+  }
+}
+
+function remember(id) {
+  sessionStorage.setItem(RECENT, JSON.stringify([id, ...recentUsers().filter((other) => other !== id)].slice(0, MOST_RECENT)));
 }
 
 function historySize(person) {
