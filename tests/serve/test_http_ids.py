@@ -184,6 +184,7 @@ def test_ids_of_an_integer_dataset(tmp_path: Path) -> None:
                 assert {row["item"] for row in answer["recommendations"]} == {50, 181, 10**18}
         assert service.get("/v1/recommend/007").json["known"] is False
         assert service.post("/v1/events", {"user": 7, "item": 50}).status == 201
+        assert service.request("DELETE", f"/v1/users/{10**18}").json == {"user": 10**18, "events": 0}
         assert service.get("/v1/users/7").json["events"][0]["item"] in ("50", 50)
         assert service.post("/v1/recommend", {"items": [50, "181"]}).json["items"] == [
             {"item": 50, "title": None},

@@ -166,6 +166,12 @@ def test_bodies_are_checked(service: InProcess, target: str, body: Any, wrong: l
     assert places(reply) == [("body", at) for at in wrong]
 
 
+def test_a_body_with_thousands_of_errors_is_refused_with_one_sentence(service: InProcess) -> None:
+    reply = service.post("/v1/recommend", {"items": [], **{str(number): 1 for number in range(1500)}})
+    assert places(reply) == [("body", "")]
+    assert "1,500 fields and values" in reply.json["detail"]
+
+
 def test_nothing_of_a_refused_body_is_stored(service: InProcess) -> None:
     before = service.store.count()
     good, bad = {"user": "partly", "item": "i00001"}, {"user": "partly", "item": "i\n"}

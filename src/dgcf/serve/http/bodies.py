@@ -17,6 +17,8 @@ from dgcf.serve.http.problems import InvalidError, MediaTypeError
 
 JSON = "application/json"
 _SHOWN = 40
+_MOST_LISTED = 1000
+"""A body with more errors is refused without the list, which would take long."""
 _OF_KEY = "[key]"
 """The last step of pydantic to the name of an entry of an object."""
 _EXPECTED = {
@@ -69,7 +71,7 @@ class Body:
         try:
             return form.validate_python(value)
         except ValidationError as problem:
-            _refuse(problem.errors(include_url=False, include_input=False), form)
+            _refuse(problem, form)
 
     def document(self, schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the body as an object of OpenAPI; ``schemas``: those of the forms."""
@@ -111,7 +113,11 @@ def _check_media_type(scope: Scope) -> None:
         raise MediaTypeError(f"{what}, expected {JSON} in UTF-8; set the header Content-Type.")
 
 
-def _refuse(errors: Sequence[ErrorDetails], form: TypeAdapter[Any]) -> NoReturn:
+def _refuse(problem: ValidationError, form: TypeAdapter[Any]) -> NoReturn:
+    count = problem.error_count()
+    if count > _MOST_LISTED:
+        raise InvalidError.of("body", "", f"{count:,} fields and values are invalid; check what the body is.") from None
+    errors = problem.errors(include_url=False, include_input=False)
     raise InvalidError([_entry(error, form) for error in errors[:MOST_ERRORS]]) from None
 
 

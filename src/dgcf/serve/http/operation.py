@@ -35,6 +35,9 @@ class Service:
     exporting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+Handler = Callable[[Service, Call], Awaitable[Response]]
+
+
 @dataclass(frozen=True)
 class Content:
     """What an answer holds: JSON of one of some models, or bytes of a media type; nothing if both are None."""
@@ -56,7 +59,7 @@ class Operation:
     path: str
     name: str
     summary: str
-    handler: Callable[[Service, Call], Awaitable[Response]]
+    handler: Handler
     answers: Mapping[int, Content]
     description: str = ""
     ids: tuple[Segment, ...] = ()

@@ -22,12 +22,11 @@ CURSOR_LENGTH = 64
 
 
 def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
-    return [*_items(limits, bodies), *_users(limits)]
-
-
-def _items(limits: Limits, bodies: Bodies) -> list[Operation]:
     item = Segment("item", "The raw id of an item, percent-encoded.", limits.id_bytes, "50")
-    found = Content("The item.", answers.Item)
+    return [*_items(limits, item), *_records(bodies, item), *_users(limits)]
+
+
+def _items(limits: Limits, item: Segment) -> list[Operation]:
     return [
         Operation(
             "GET",
@@ -56,12 +55,18 @@ def _items(limits: Limits, bodies: Bodies) -> list[Operation]:
             "item",
             "Return an item",
             _item,
-            {200: found},
+            {200: Content("The item.", answers.Item)},
             ids=(item,),
             problems=(404,),
             tagged=True,
             tag="items",
         ),
+    ]
+
+
+def _records(bodies: Bodies, item: Segment) -> list[Operation]:
+    found = Content("The item.", answers.Item)
+    return [
         Operation(
             "PUT",
             "/v1/items/{item}",
@@ -152,5 +157,5 @@ async def _user(service: Service, call: Call) -> Response:
 
 
 async def _forget(service: Service, call: Call) -> Response:
-    user = call.ids["user"]
-    return answer({"user": user, "events": await service.engine.forget(user)})
+    found = await service.engine.user(call.ids["user"], 1)  # names the user as the training data does
+    return answer({"user": found["user"], "events": await service.engine.forget(call.ids["user"])})

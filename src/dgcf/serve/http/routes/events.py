@@ -25,6 +25,10 @@ TAG = "events"
 
 
 def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
+    return [*_of_events(bodies), _export()]
+
+
+def _of_events(bodies: Bodies) -> list[Operation]:
     key = Segment("key", "The idempotency key of an event, percent-encoded.", KEY_LENGTH, "3d2c9a52")
     return [
         Operation(
@@ -54,28 +58,31 @@ def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
             problems=(404,),
             tag=TAG,
         ),
-        Operation(
-            "GET",
-            "/v1/events/export",
-            "export_events",
-            "Export events as Parquet",
-            export,
-            {
-                200: Content(
-                    "The events, in the order of their arrival.",
-                    media_type=MEDIA_TYPE,
-                    headers={NEXT: "The value of `since` for the next export."},
-                )
-            },
-            "The file has the columns user, item, timestamp, kind, weight and seq, and is read by `dgcf update`. "
-            "Events of the kinds `dislike` and `hide` are left out by default, because they are no interactions.",
-            parameters=(
-                integer("since", "Only events after this position.", 0, INT64 - 1, 0),
-                choices("kinds", "Only events of these kinds, separated by commas.", KINDS, DEFAULT_KINDS),
-            ),
-            tag=TAG,
-        ),
     ]
+
+
+def _export() -> Operation:
+    return Operation(
+        "GET",
+        "/v1/events/export",
+        "export_events",
+        "Export events as Parquet",
+        export,
+        {
+            200: Content(
+                "The events, in the order of their arrival.",
+                media_type=MEDIA_TYPE,
+                headers={NEXT: "The value of `since` for the next export."},
+            )
+        },
+        "The file has the columns user, item, timestamp, kind, weight and seq, and is read by `dgcf update`. "
+        "Events of the kinds `dislike` and `hide` are left out by default, because they are no interactions.",
+        parameters=(
+            integer("since", "Only events after this position.", 0, INT64 - 1, 0),
+            choices("kinds", "Only events of these kinds, separated by commas.", KINDS, DEFAULT_KINDS),
+        ),
+        tag=TAG,
+    )
 
 
 async def _send(service: Service, call: Call) -> Response:

@@ -17,6 +17,10 @@ TAG = "model"
 
 
 def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
+    return [*_of_model(), *_of_service()]
+
+
+def _of_model() -> list[Operation]:
     model = Content("What is loaded.", answers.Model)
     return [
         Operation(
@@ -50,6 +54,11 @@ def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
             problems=(409,),
             tag=TAG,
         ),
+    ]
+
+
+def _of_service() -> list[Operation]:
+    return [
         Operation(
             "GET",
             "/v1/operations",

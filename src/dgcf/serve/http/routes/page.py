@@ -14,7 +14,7 @@ from starlette.responses import Response
 from dgcf.serve.errors import UnknownError
 from dgcf.serve.http.call import Call
 from dgcf.serve.http.encoding import JSON, encode, etag_of, tagged_bytes
-from dgcf.serve.http.operation import Content, Operation, Service
+from dgcf.serve.http.operation import Content, Handler, Operation, Service
 from dgcf.serve.http.parameters import Segment
 from dgcf.serve.http.reference import reference
 
@@ -56,12 +56,11 @@ def files() -> dict[str, File]:
 
 def operations(document: Callable[[], dict[str, Any]]) -> list[Operation]:
     """Return the operations of the page and of the documentation of ``document``, the OpenAPI document."""
-    present = files()
+    return [*_of_page(), *_of_document(document)]
 
-    @cache
-    def described() -> tuple[bytes, bytes]:
-        """Return the document and the page; the first time, this takes some 0.1 s."""
-        return encode(document()), reference(document())
+
+def _of_page() -> list[Operation]:
+    present = files()
 
     async def index(service: Service, call: Call) -> Response:
         return _sent(call, present[INDEX])
@@ -69,8 +68,23 @@ def operations(document: Callable[[], dict[str, Any]]) -> list[Operation]:
     async def file(service: Service, call: Call) -> Response:
         name = call.ids["file"]
         if name not in present:
-            raise UnknownError(f"the page has no file {name[:NAME_LENGTH]!r}; open / for the page.")
+            raise UnknownError(f"the page has no file {name!r}; open / for the page.")
         return _sent(call, present[name])
+
+    html = {200: Content("The page.", media_type="text/html")}
+    found = {200: Content("The file.", media_type="*/*")}
+    names = (Segment("file", "The name of a file of the page.", NAME_LENGTH, "style.css"),)
+    return [
+        _stable("/", "page", "Return the page", index, html, open=True),
+        _stable("/page/{file}", "page_file", "Return a file of the page", file, found, ids=names, open=True),
+    ]
+
+
+def _of_document(document: Callable[[], dict[str, Any]]) -> list[Operation]:
+    @cache
+    def described() -> tuple[bytes, bytes]:
+        """Return the document and the page; the first time, this takes some 0.1 s."""
+        return encode(document()), reference(document())
 
     async def schema(service: Service, call: Call) -> Response:
         content, _ = await asyncio.to_thread(described)
@@ -80,29 +94,16 @@ def operations(document: Callable[[], dict[str, Any]]) -> list[Operation]:
         _, content = await asyncio.to_thread(described)
         return tagged_bytes(call, content, HTML)
 
+    found = {200: Content("The document.", media_type=JSON)}
     html = {200: Content("The page.", media_type="text/html")}
-    of_file = Content("The file.", media_type="*/*")
-    name = Segment("file", "The name of a file of the page.", NAME_LENGTH, "style.css")
-    found = Content("The document.", media_type=JSON)
     return [
-        Operation("GET", "/", "page", "Return the page", index, html, tagged=True, open=True, tag="page"),
-        Operation(
-            "GET",
-            "/page/{file}",
-            "page_file",
-            "Return a file of the page",
-            file,
-            {200: of_file},
-            ids=(name,),
-            tagged=True,
-            open=True,
-            tag="page",
-        ),
-        Operation(
-            "GET", "/openapi.json", "openapi", "Return this document", schema, {200: found}, tagged=True, tag="page"
-        ),
-        Operation("GET", "/docs", "docs", "Return this document for readers", docs, html, tagged=True, tag="page"),
+        _stable("/openapi.json", "openapi", "Return this document", schema, found),
+        _stable("/docs", "docs", "Return this document for readers", docs, html),
     ]
+
+
+def _stable(path: str, name: str, summary: str, handler: Handler, found: dict[int, Content], **more: Any) -> Operation:
+    return Operation("GET", path, name, summary, handler, found, tagged=True, tag="page", **more)
 
 
 def _sent(call: Call, file: File) -> Response:
