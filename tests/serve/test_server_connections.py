@@ -63,7 +63,7 @@ class Running:
         self.answered += 1
 
     async def _run(self) -> None:
-        self.listener = Listener(self._guard)
+        self.listener = Listener(self._guard, self.board)
         await self.listener.listen(self.socket)
         self._started.set()
         await self._stop.wait()

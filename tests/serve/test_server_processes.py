@@ -100,6 +100,9 @@ def test_ready_line_and_remark_name_address_and_folder(model_file: Path, tmp_pat
     assert (process.returncode, rest) == (0, "")
     assert about["data"] == str(tmp_path / "shop-service")
     assert (tmp_path / "shop-service" / "events.sqlite3").is_file()
+    for path in (tmp_path / "shop-service").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0 or path.is_dir(), path
+    assert (tmp_path / "shop-service").stat().st_mode & 0o077 == 0
     assert f"at {about['url']} (1 worker, events in {tmp_path / 'shop-service'})" in remarks
 
 

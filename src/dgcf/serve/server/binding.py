@@ -75,7 +75,7 @@ class DataFolder:
         self.shared = False
         """Whether another service uses the folder too."""
         with explain_os_errors(path):
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(0o700, parents=True, exist_ok=True)
             self._handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if fcntl is None:
             return

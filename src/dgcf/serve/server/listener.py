@@ -10,19 +10,22 @@ from email.utils import formatdate
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 
+from dgcf.serve.server.accepting import Acceptor
+from dgcf.serve.server.board import Board
 from dgcf.serve.server.guard import BrokenAnswerError, Guard
 from dgcf.serve.server.protocol import Connections, Protocol
 
 SWEEP_SECONDS = 0.5
-BACKLOG = 2048
 
 
 class Listener:
     """Serves ``app``, which is ``guard`` or wraps it, on a socket that is bound."""
 
-    def __init__(self, guard: Guard, app: ASGIApp | None = None) -> None:
+    def __init__(self, guard: Guard, board: Board, number: int = 0, app: ASGIApp | None = None) -> None:
+        """``number``: the slot of the worker on the board."""
         self.guard = guard
-        self.connections = Connections(guard.limits, guard.refused)
+        self._board, self._number = board, number
+        self.connections = Connections(guard.limits, guard.refused, guard.slot)
         self._config = Config(
             app or guard,
             http=Protocol,
@@ -33,25 +36,27 @@ class Listener:
             proxy_headers=False,
         )
         self._config.load()
-        self._server: asyncio.Server | None = None
-        self._socket: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
     async def listen(self, sock: socket.socket) -> None:
         """Accept connections from now on."""
         loop = asyncio.get_running_loop()
-        self._socket = sock
         self._sweeping = loop.create_task(self._sweep())
-        self._server = await loop.create_server(
-            lambda: Protocol(self._config, self.connections, {}, loop), sock=sock, backlog=BACKLOG
+        self._acceptor = Acceptor(
+            sock,
+            lambda: Protocol(self._config, self.connections, {}, loop),
+            self._board,
+            self._number,
+            self.guard.log,
         )
 
     async def stop(self, seconds: float) -> None:
         """Accept no more connections, finish the answers under way, at most for ``seconds``, and close."""
-        if self._server is None or self._socket is None or self._sweeping is None:
+        if self._acceptor is None or self._sweeping is None:
             return
-        self._server.close()
-        self._socket.close()
+        self._acceptor.stop()
+        await asyncio.sleep(0)  # so that what was accepted just now is among the connections
         self.connections.stop()
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds

@@ -16,6 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from dgcf.serve.server.board import Field, Slot
 from dgcf.serve.server.refusal import Refusal
 from dgcf.serve.settings import Limits
 
@@ -28,12 +29,16 @@ GRACE_SECONDS = 0.5
 
 
 class Connections(ServerState):
-    """The connections of a worker. ``refused`` logs a refusal and returns the answer to send."""
+    """The connections of a worker, counted in ``slot``. ``refused`` logs a refusal and returns the answer to send."""
 
-    def __init__(self, limits: Limits, refused: Callable[[Refusal], bytes]) -> None:
+    def __init__(self, limits: Limits, refused: Callable[[Refusal], bytes], slot: Slot) -> None:
         super().__init__()
-        self.limits, self.refused = limits, refused
+        self.limits, self.refused, self._slot = limits, refused, slot
         self.stopping = False
+
+    def note(self) -> None:
+        """Write the number of connections to the slot."""
+        self._slot.set(Field.CONNECTIONS, len(self.connections))
 
     def sweep(self, now: float) -> None:
         """Close the connections whose time is up."""
@@ -68,6 +73,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, _Transport(cast(asyncio.Transport, transport), self)))
+        self.state.note()
         self._head_since = self.loop.time()
         if len(self.connections) > self.limits.connections:
             self._receiving = True  # the request that is on its way is read, and dropped
@@ -86,6 +92,7 @@ class Protocol(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
+        self.state.note()
 
     def check(self, now: float) -> None:
         """Close the connection if its time is up."""

@@ -25,9 +25,10 @@ from dgcf.serve.settings import Settings
 from dgcf.version import __version__
 
 SAMPLE_SECONDS = 1.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
+FIRST_PAUSE, PAUSE_IF_READY, PAUSE_IF_NOT = 0.1, 1.0, 30.0
+"""Pauses before a worker is started again: the first, and the longest ones if it was ready or could not even start."""
 STEADY_SECONDS = 30.0
-"""A worker that has run so long is started again without a longer pause."""
+"""A worker that was ready and has run so long is started again at once."""
 SPARE_SECONDS = 5.0
 """Seconds beyond ``stop_seconds`` after which a worker is killed."""
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
@@ -167,7 +168,8 @@ class Supervisor:
         number = worker.number
         steady = worker.ready and time.monotonic() - worker.since > STEADY_SECONDS
         self._failures[number] = 0 if steady else self._failures[number] + 1
-        pause = 0.0 if steady else min(FIRST_PAUSE * 2 ** (self._failures[number] - 1), LONGEST_PAUSE)
+        longest = PAUSE_IF_READY if worker.ready else PAUSE_IF_NOT
+        pause = 0.0 if steady else min(FIRST_PAUSE * 2.0 ** min(self._failures[number] - 1, 20), longest)
         self._due[number] = time.monotonic() + pause
         self._board.count_restart()
         self._log.write(

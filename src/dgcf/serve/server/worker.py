@@ -108,14 +108,14 @@ class Worker:
         app = create_app(engine, store, self.settings, operations=metrics.operations, metrics=metrics.prometheus)
         guard = Guard(app, self.settings, self.slot, self.log, self._rate_limit())
         traced, end_traces = with_traces(guard, self.log)
-        listener = Listener(guard, traced)
+        listener = Listener(guard, self._board, self.number, traced)
         try:
             if self.fresh:  # so that /healthz and /readyz answer while the model is loaded
                 await listener.listen(self._socket)
             await self._start(engine)
             if not self.fresh:
                 await listener.listen(self._socket)
-            await self._until_stopped(engine, listener)
+            await self._until_stopped(engine)
         finally:
             engine.ready = False
             self.slot.set(Field.STATE, State.STOPPING)
@@ -139,31 +139,30 @@ class Worker:
             with contextlib.suppress(asyncio.CancelledError, DgcfError):
                 await starting
 
-    async def _until_stopped(self, engine: Engine, listener: Listener) -> None:
+    async def _until_stopped(self, engine: Engine) -> None:
         if not self._stop.is_set():
             gc.collect()
             gc.freeze()  # the model and the modules need not be looked at again
-            self._note(engine, listener)
+            self._note(engine)
             self.slot.set(Field.STATE, State.READY)
             self._channel.send({"ready": True})
             self.log.write("worker is ready", model=engine.model_version)
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), 1.0)
-            self._note(engine, listener)
+            self._note(engine)
 
     def _rate_limit(self) -> RateLimit | None:
         rate = self.settings.rate
         return None if rate is None else RateLimit(rate, self._board.rates, self._key)
 
-    def _note(self, engine: Engine, listener: Listener) -> None:
+    def _note(self, engine: Engine) -> None:
         """Write what the worker uses to its slot."""
         slot = self.slot
         slot.set(Field.MODEL, engine.model_version)
         slot.set(Field.MEMORY, resident_bytes())
         slot.set(Field.CPU, round(time.process_time() * 1e6))
         slot.set(Field.FILES, open_files())
-        slot.set(Field.CONNECTIONS, len(listener.connections.connections))
 
     # -- orders -------------------------------------------------------------------------------------------------------
 
@@ -216,6 +215,7 @@ def allow_files(wanted: int) -> None:
 
 def main(listening: int, channel_end: int, shared: int) -> int:
     """Run a worker on three descriptors: the socket that is bound, the channel, and the board."""
+    os.umask(0o077)  # events are personal data: no other user of the machine may read them
     for number in (signal.SIGINT, signal.SIGHUP):  # for the supervisor; a terminal sends them to all
         signal.signal(number, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=channel_end))
