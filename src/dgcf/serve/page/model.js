@@ -186,7 +186,7 @@ function blend(data) {
   const row = (part) => {
     const [name, options] = part.name.split(/\((.*)\)$/s);
     const value = { kind: part.name === "embeddings" ? "item" : "weights", id: null, title: part.name, value: Math.abs(part.weight) };
-    return h("li", { class: "weight" }, h("span", { class: "weight-name" }, name, options && h("small", {}, options.replaceAll(",", ", ").replaceAll("=", " "))), bar([value], { low: 0, high }), h("span", { class: "score" }, short(part.weight)));
+    return h("li", { class: "weight" }, h("span", { class: "weight-name" }, name, options && h("small", {}, options.replaceAll(",", ", ").replaceAll("=", " "))), bar([value], { low: 0, high }), h("span", { class: "score" }, String(Number(part.weight.toPrecision(3)))));
   };
   return h(
     "section",

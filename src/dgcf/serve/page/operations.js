@@ -134,12 +134,13 @@ function tiles(data) {
 
 function timeAxis(history) {
   const times = history.map((row) => Date.parse(row.time));
-  const [low, high] = times.length ? [Math.min(...times), Math.max(...times)] : [Date.now() - 10_000, Date.now()];
   const minute = 60_000;
+  const high = times.length ? Math.max(...times) : Date.now();
+  const low = Math.min(high - 2 * minute, ...times);
   const step = [0.25, 0.5, 1, 2, 5, 10].find((minutes) => (high - low) / (minutes * minute) <= 6) ?? 10;
   const marks = [];
   for (let at = Math.ceil(low / (step * minute)) * step * minute; at <= high; at += step * minute) marks.push(at);
-  return { label: "Time", low, high: Math.max(high, low + 1), format: step < 1 ? clock : (at) => clock(at).slice(0, 5), exact: clock, long: clock, ticks: marks.length ? marks : [low] };
+  return { label: "Time", low, high, format: step < 1 ? clock : (at) => clock(at).slice(0, 5), exact: clock, long: clock, ticks: marks.length ? marks : [low] };
 }
 
 function requestSpec(history) {
@@ -169,7 +170,7 @@ function latencySpec(history) {
   return {
     summary: known.length ? `In the last interval, the median is ${milliseconds(last.p50_ms)} and the 99th percentile ${milliseconds(last.p99_ms)}.` : "There are no requests yet.",
     x: timeAxis(history),
-    y: { label: "Milliseconds, logarithmic", low, high, log: true, format: short, exact: milliseconds },
+    y: { label: "Milliseconds, logarithmic", low, high, log: true, format: String, exact: milliseconds },
     series,
   };
 }

@@ -86,7 +86,7 @@ function grid(values, names, y, frame) {
 
 function bottom(axis, x, frame) {
   const width = frame.right - frame.left;
-  const values = axis.categories ? axis.categories.map((_, index) => index) : axis.ticks ?? ticks(axis.low, axis.high, Math.max(2, Math.floor(width / 80)), axis.whole);
+  const values = axis.categories ? axis.categories.map((_, index) => index) : axis.ticks ?? ticks(axis.low, axis.high, Math.max(2, Math.floor(width / 60)), axis.whole);
   const name = (value) => (axis.categories ? axis.categories[value] : axis.format(value));
   const wide = CHARACTER * Math.max(...values.map((value) => name(value).length)) + 10;
   const step = Math.max(1, Math.ceil((wide * values.length) / (width + wide)));
