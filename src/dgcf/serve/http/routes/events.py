@@ -76,7 +76,8 @@ def _export() -> Operation:
             )
         },
         "The file has the columns user, item, timestamp, kind, weight and seq, and is read by `dgcf update`. "
-        "Events of the kinds `dislike` and `hide` are left out by default, because they are no interactions.",
+        "Events of the kinds `dislike` and `hide` are left out by default, because they are no interactions. "
+        "`dgcf update` takes all rows as interactions; `--where` chooses among them by kind and weight.",
         parameters=(
             integer("since", "Only events after this position.", 0, INT64 - 1, 0),
             choices("kinds", "Only events of these kinds, separated by commas.", KINDS, DEFAULT_KINDS),
