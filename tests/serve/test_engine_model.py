@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -339,6 +341,37 @@ def test_description_and_charts(running: Running) -> None:
 
 
 # Memory
+
+
+def test_views_and_models_are_freed_without_the_collector(one: Running) -> None:
+    def exercise() -> list[weakref.ref[Any]]:
+        one.recommend("u00001", why=True)
+        one.recommend_for(["i00001"], ["i00002"], why=True)
+        one(one.engine.similar("item", "i00003"))
+        one(one.engine.similar("user", "u00003"))
+        one(one.engine.explain("u00001", "i00005"))
+        one(one.engine.items("a"))
+        one(one.engine.charts())
+        view = one.engine._view
+        assert view is not None
+        return [weakref.ref(thing) for thing in (view, view.prepared, view.snapshot, view.snapshot.ranking)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        of_training = exercise()
+        one.add("u00002", "a new item")
+        extended = exercise()
+        one.add("u00004", "a new item")
+        exercise()
+        assert not any(ref() for ref in extended)
+        assert of_training[0]() is None
+        trained("composed", 1).save(one.settings.model, overwrite=True)
+        one(one.engine.reload())
+        exercise()
+        assert not any(ref() for ref in of_training)
+    finally:
+        gc.enable()
 
 
 def test_kept_lists_are_bounded() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,8 @@ class Prepared:
 
     def __init__(self, snapshot: Snapshot, folding: FoldIn | None = None) -> None:
         self.snapshot = snapshot
-        self._folding = folding
+        # Without a reference to this object, which would be in a cycle: models are large, and freed when unused.
+        self._fold: Callable[[], FoldIn] = cache(partial(FoldIn, snapshot)) if folding is None else lambda: folding
         self._last_ranker: Ranker | None = None
 
     @cached_property
@@ -38,11 +39,11 @@ class Prepared:
 
     @cached_property
     def folding(self) -> FoldIn:
-        return FoldIn(self.snapshot) if self._folding is None else self._folding
+        return self._fold()
 
     @cached_property
     def users(self) -> Users:
-        return users_of(self.snapshot, lambda: self.folding)
+        return users_of(self.snapshot, self._fold)
 
     @cached_property
     def index(self) -> ItemIndex[Any]:
