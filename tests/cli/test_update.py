@@ -82,6 +82,9 @@ def test_counts_and_metric_before_after_and_from_scratch(shop: Path, once: tuple
     assert answer["known_pairs"] == len(rows & pairs_of(before))
     assert (answer["new_users"], answer["new_items"], answer["expired_pairs"]) == (1, 1, 0)
     assert pairs_of(after) == pairs_of(before) | rows
+    counts = ("new_pairs", "known_pairs", "new_users", "new_items", "expired_pairs", "held_out", "held_out_by")
+    assert invoke("data", "stats", folder / "dataset")["updates"] == [{name: answer[name] for name in counts}]
+    assert invoke("data", "stats", shop / "old")["updates"] == []
     assert answer["held_out"] == len(after.validation) > 0
     for part in (answer["update"]["before"], answer["update"]["after"], answer["scratch"]["validation"]):
         assert 0 <= part[answer["metric"]] <= 1

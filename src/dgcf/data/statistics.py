@@ -32,6 +32,16 @@ class _HeldOut(TypedDict):
     test_validation: NonNegativeInt
 
 
+class _Update(TypedDict):
+    new_pairs: NonNegativeInt
+    known_pairs: NonNegativeInt
+    new_users: NonNegativeInt
+    new_items: NonNegativeInt
+    expired_pairs: NonNegativeInt
+    held_out: NonNegativeInt
+    held_out_by: str
+
+
 @dataclass(frozen=True)
 class Statistics:
     """Counts of a dataset.
@@ -44,7 +54,7 @@ class Statistics:
 
     The history: ``source``, the ``rows`` that were read, what each of the ``filters`` removed, ``split`` with its
     parameters, ``held_out``: the numbers of held-out pairs that an earlier part has, too, and what was done with them,
-    and the origin and the spread of the ``weights``.
+    the origin and the spread of the ``weights``, and what each of the ``updates`` changed afterwards.
     """
 
     name: str
@@ -67,6 +77,7 @@ class Statistics:
     split: dict[str, Any]
     held_out: dict[str, Any]
     weights: dict[str, Any]
+    updates: tuple[dict[str, Any], ...]
     fingerprint: str
     known_as: str | None
     warnings: tuple[str, ...]
@@ -117,6 +128,7 @@ def statistics(dataset: Dataset, known_as: str | None = None, caveats: Sequence[
         split=_recorded(dataset, "split", dict[str, Any], {}),
         held_out=_recorded(dataset, "held_out", _HeldOut, {}),
         weights=_weights(dataset),
+        updates=tuple(_recorded(dataset, "updates", list[_Update], [])),
         fingerprint=dataset.fingerprint,
         known_as=known_as,
         warnings=(),

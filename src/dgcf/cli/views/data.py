@@ -56,10 +56,13 @@ def draw_record(record: Mapping[str, Any]) -> None:
         _draw_titles(titles)
     for step in record.get("filters", []):
         if step["pairs"]:
-            removed = [
-                counted(step[what], noun) for what, noun in (("pairs", "row"), ("users", "user"), ("items", "item"))
-            ]
-            notify(f"{step['filter']}: removed {', '.join(removed)}")
+            notify(f"{step['filter']}: removed {_removed(step)}")
+
+
+def _removed(step: Mapping[str, Any]) -> str:
+    """Return what a filter removed in words."""
+    nouns = {"pairs": "row", "users": "user", "items": "item"}
+    return ", ".join(counted(step[what], noun) for what, noun in nouns.items())
 
 
 def _draw_titles(titles: Mapping[str, Any]) -> None:
@@ -110,8 +113,7 @@ def _history(s: Statistics, *, with_filters: bool) -> Iterator[tuple[str, str]]:
         yield "made from", f"{s.rows:,} rows of {s.source}" if s.source else f"{s.rows:,} rows"
     for step in s.filters if with_filters else ():
         if step["pairs"]:
-            removed = f"{step['pairs']:,} rows, {step['users']:,} users, {step['items']:,} items"
-            yield "removed", f"{step['filter']}: {removed}"
+            yield "removed", f"{step['filter']}: {_removed(step)}"
     if s.split:
         yield "split", _split_in_words(s.split)
     if s.held_out:
@@ -120,6 +122,15 @@ def _history(s: Statistics, *, with_filters: bool) -> Iterator[tuple[str, str]]:
             counts += f", {others:,} more of test in validation"
         done = {"drop": "left out", "keep": "kept", "mask": "kept, not evaluated"}.get(s.held_out["repeats"], "")
         yield "held-out pairs of an earlier part", f"{counts}: {done}"
+    if s.updates:
+        kinds = {
+            "new_pairs": "new pair",
+            "new_users": "new user",
+            "new_items": "new item",
+            "expired_pairs": "expired pair",
+        }
+        total = ", ".join(counted(sum(one[name] for one in s.updates), noun) for name, noun in kinds.items())
+        yield "updates", f"{len(s.updates)} ({total}); pairs of all parts before are in train"
 
 
 def _split_in_words(split: Mapping[str, Any]) -> str:
