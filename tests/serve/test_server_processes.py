@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,11 +15,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from dgcf import client
+from dgcf.cli import serve as verb
+from dgcf.errors import DgcfError
 from dgcf.recommend import load
 from tests.serve.models import small_model
 from tests.serve.service import ADMIN, Service, tokens_file, wait_for
@@ -142,30 +146,40 @@ def test_privileged_port_is_refused(model_file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("option", "expected"),
     [
-        (["--host", "no.such.host.invalid"], "is unknown"),
-        (["--host", "192.0.2.1"], "is no address of this machine"),
-        (["--rate", "0"], "--rate is 0"),
-        (["--origin", "*"], "--origin is"),
-        (["--retention", "30"], "--retention is '30'"),
-        (["--tokens", "{folder}/absent.txt"], "absent.txt cannot be read"),
-        (["--tokens", "{folder}/bad.txt"], "line 1 of"),
-        (["--items-table", "{folder}/absent.csv"], "absent.csv"),
-        (["--data", "{folder}/bad.txt"], "bad.txt"),
-        (["--data", "/proc/self/service"], "/proc/self/service"),
+        ({"host": "no.such.host.invalid"}, "is unknown"),
+        ({"host": "192.0.2.1"}, "is no address of this machine"),
+        ({"rate": 0.0}, "--rate is 0"),
+        ({"rate": float("nan")}, "--rate is nan"),
+        ({"origin": ["*"]}, "--origin is"),
+        ({"retention": "30"}, "--retention is '30'"),
+        ({"retention": "nand"}, "--retention is 'nand'"),
+        ({"retention": "-1d"}, "--retention is '-1d'"),
+        ({"tokens": "absent.txt"}, "absent.txt cannot be read"),
+        ({"tokens": "bad.txt"}, "line 1 of"),
+        ({"data": "bad.txt"}, "bad.txt"),
+        ({"data": "/proc/self/service"}, "/proc/self/service"),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
+    ids=str,
 )
-def test_wrong_option_is_refused(words: list[str], expected: str, model_file: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.txt").write_text("read short\n")
-    given = [word.format(folder=tmp_path) for word in words]
-    sentence = refused(str(model_file), "--port", "0", "--data", str(tmp_path / "d"), *given)
-    assert expected in sentence
-    assert "short" not in sentence.partition("bad.txt")[2].partition(":")[0]
+def test_wrong_option_is_refused_before_a_worker_is_started(
+    option: dict[str, Any], expected: str, model_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.txt").write_text("read too-short\n")
+    given = {"data": "events", **option}
+    given |= {name: tmp_path / given[name] for name in ("data", "tokens") if name in given}
+    with pytest.raises(DgcfError, match=re.escape(expected)) as refusal:
+        verb.command(model_file, port=0, **given)
+    assert "too-short" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("kind", ["absent", "empty", "cut"])
+def test_broken_table_of_items_is_refused(model_file: Path, tmp_path: Path) -> None:
+    words = ("--data", str(tmp_path / "d"), "--items-table", str(tmp_path / "absent.csv"))
+    assert "absent.csv" in refused(str(model_file), "--port", "0", *words)
+
+
+@pytest.mark.parametrize("kind", ["absent", pytest.param("empty", marks=pytest.mark.slow), "cut"])
 def test_missing_or_broken_model_is_refused(kind: str, model_file: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.dgcf"
     if kind != "absent":
@@ -283,7 +297,7 @@ def test_hangup_reloads_the_model_in_all_workers_and_refuses_a_broken_one(
 # -- stopping ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_stop_under_load_finishes_the_requests_under_way(model_file: Path, tmp_path: Path, workers: int) -> None:
     """Before the stop nothing fails. After it a connection may be refused, but no request is cut."""
     with Service(model_file, tmp_path / "data", "--workers", str(workers)) as service:
@@ -389,3 +403,24 @@ def test_rate_is_shared_by_all_workers(model_file: Path, tmp_path: Path) -> None
         elapsed = time.monotonic() - started
         assert set(statuses) == {200, 429}
         assert 2 <= statuses.count(200) <= 2 + 2 * elapsed + 1
+
+
+def test_signal_while_the_model_is_loaded_stops_the_service(model_file: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dgcf", "serve", str(model_file), "--data", str(tmp_path / "d"), "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(lambda: bool(_children(process.pid)))
+        process.send_signal(signal.SIGTERM)
+        _, remarks = process.communicate(timeout=40)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert "serving" not in remarks
+    assert "Traceback" not in remarks
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -18,7 +18,9 @@ BACKLOG = 2048
 
 
 def require_packages() -> None:
-    """Raise ConfigError if the extra ``serve`` is not installed."""
+    """Raise ConfigError if the extra ``serve`` is not installed, or the system cannot pass sockets to processes."""
+    if os.name != "posix":
+        raise ConfigError("the service runs on Linux and macOS; on Windows, run it in WSL or a container.")
     absent = [name for name in PACKAGES if find_spec(name) is None]
     if absent:
         raise ConfigError(f"the service needs {' and '.join(absent)}; install it with: pip install 'dgcf[serve]'.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -34,6 +35,7 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._rest = b""
+        self._messages: deque[dict[str, Any]] = deque()
         self.ended = False
 
     def fileno(self) -> int:
@@ -48,24 +50,29 @@ class Channel:
 
     def receive(self) -> Iterator[dict[str, Any]]:
         """Read once, and yield the messages that are complete; ``ended`` is set if there will be no more."""
-        try:
-            data = self._socket.recv(CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self.ended = True
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
+        self._read()
+        while self._messages:
+            yield self._messages.popleft()
 
     def first(self) -> dict[str, Any] | None:
-        """Wait for the first message; None if the other process has ended."""
-        while not self.ended:
-            for message in self.receive():
-                return message
-        return None
+        """Wait for a message and return it; None if the other process has ended."""
+        while not self._messages and not self.ended:
+            self._read()
+        return self._messages.popleft() if self._messages else None
+
+    def pending(self) -> Iterator[dict[str, Any]]:
+        """Yield the messages that came with the first one."""
+        while self._messages:
+            yield self._messages.popleft()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(CHUNK)
+        except OSError:
+            data = b""
+        self.ended = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._messages.extend(json.loads(line) for line in lines)
 
     def close(self) -> None:
         self._socket.close()

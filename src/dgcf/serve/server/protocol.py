@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
-from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -168,6 +167,8 @@ class Protocol(HttpToolsProtocol):
             raise self._stop_parsing(Refusal(400, "too many requests were sent without awaiting an answer."))
         super().on_headers_complete()
         self._head_since = None
+        if not self.pipeline or self.pipeline[0][0] is not self.cycle:
+            self._running = self.cycle
         if self.state.stopping:
             self.cycle.keep_alive = False
 
@@ -175,9 +176,12 @@ class Protocol(HttpToolsProtocol):
         self._receiving = False
         super().on_message_complete()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def _begin(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start a request that has waited for the one before it."""
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        task = self.loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def on_response_complete(self) -> None:
         """Start the next pipelined request, or wait for one; uvicorn's would also set a timer."""
@@ -186,7 +190,7 @@ class Protocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            self._begin(*self.pipeline.pop())
         elif not self._receiving:
             self._idle_since = self.loop.time()
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from types import FrameType
 from typing import Any
 
@@ -61,7 +62,8 @@ class Supervisor:
         self._selector.register(wake, selectors.EVENT_READ)
         try:
             self._start_first()
-            ready()
+            if not self._stopping:
+                ready()
             while not self._stopping:
                 self._step(wake)
         finally:
@@ -98,9 +100,11 @@ class Supervisor:
     # -- workers ------------------------------------------------------------------------------------------------------
 
     def _start_first(self) -> None:
-        """Start the workers for the first time; raise what keeps one from starting."""
+        """Start the workers for the first time, unless a signal stops it; raise what keeps one from starting."""
         self._launch(0, fresh=True)
         self._await_ready(1)
+        if self._stopping:
+            return
         for number in range(1, self.settings.workers):
             self._launch(number, fresh=False)
         self._await_ready(self.settings.workers)
@@ -112,7 +116,7 @@ class Supervisor:
                     self._forget(key.data)
                     raise self._reason(key.data)
             if self._stopping:
-                raise KeyboardInterrupt
+                return
 
     def _reason(self, worker: WorkerProcess) -> DgcfError:
         if worker.failed is not None:
@@ -204,17 +208,14 @@ class Supervisor:
 def serve(settings: Settings, announce: Callable[[dict[str, Any]], None], warn: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; ``announce`` is called with the address when the service is ready."""
     require_packages()
-    folder = DataFolder(settings.data)
-    try:
+    with closing(bind(settings.host, settings.port)) as sock, closing(DataFolder(settings.data)) as folder:
         if folder.shared:
             warn(
                 f"another service uses {settings.data}: both store their events there, and both serve the model that "
                 "was published last, which is now this one; give --data another folder to keep them apart."
             )
-        sock = bind(settings.host, settings.port)
-        url = url_of(settings.host, sock)
         about = {
-            "url": url,
+            "url": url_of(settings.host, sock),
             "host": settings.host,
             "port": sock.getsockname()[1],
             "model": str(settings.model),
@@ -224,8 +225,6 @@ def serve(settings: Settings, announce: Callable[[dict[str, Any]], None], warn: 
             "dgcf": __version__,
         }
         Supervisor(settings, sock).run(lambda: announce(about))
-    finally:
-        folder.close()
 
 
 def _has_terminal() -> bool:
