@@ -327,6 +327,23 @@ def test_similar_nodes_equal_those_of_the_recommender(running: Running) -> None:
         assert [row["rank"] for row in answer["similar"]] == expected["rank"]
 
 
+def test_hidden_items_and_forgotten_users_are_similar_to_none(running: Running) -> None:
+    rec = rec_of(running)
+    for side, name in (("item", rec.snapshot.items.id_of(21)), ("user", user_at(running, 22))):
+        try:
+            before = running(running.engine.similar(side, name, k=6))["similar"]  # type: ignore[arg-type]
+        except DgcfError:
+            continue
+        gone = before[0][side]
+        if side == "item":
+            running.put(gone, hidden=True)
+        else:
+            running(running.engine.forget(gone))
+        after = running(running.engine.similar(side, name, k=5))["similar"]  # type: ignore[arg-type]
+        assert [row[side] for row in after][: len(before) - 1] == [row[side] for row in before[1:]]
+        running.put(gone)
+
+
 def test_history_and_records(running: Running) -> None:
     rec, user = rec_of(running), user_at(running, 18)
     item = items_of(running.recommend(user))[0]

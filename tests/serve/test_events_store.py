@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import subprocess
 import sys
@@ -171,16 +172,20 @@ def test_processes_write_and_read_one_file(path: Path) -> None:
         assert len(written) == len(set(written)) == total == store.count() == 3 * 40 * 7 + 40
 
 
-@pytest.mark.parametrize("round_", range(4))
+MANY_ROUNDS = [pytest.param(round_, marks=pytest.mark.slow) for round_ in range(4, 24)]
+
+
+@pytest.mark.parametrize("round_", [*range(4), *MANY_ROUNDS])
 def test_killed_processes_lose_nothing_that_was_acknowledged(path: Path, round_: int) -> None:
     EventStore.open(path).close()
+    moment = random.Random(round_)
     processes = [writing(path, f"p{number}", 100_000) for number in range(2)]
     try:
         for process in processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "open\n"
         for process in processes:
-            time.sleep(0.02 + 0.11 * round_)
+            time.sleep(moment.uniform(0.0, 0.1 + 0.1 * (round_ % 4)))
             process.kill()
         outputs = [process.stdout.read() for process in processes if process.stdout is not None]
     finally:
@@ -190,7 +195,7 @@ def test_killed_processes_lose_nothing_that_was_acknowledged(path: Path, round_:
     # A last line without its end may be cut.
     lines = [line for output in outputs for line in output[: output.rfind("\n") + 1].splitlines()]
     acknowledged = {key for line in lines for key in line.split()}
-    assert round_ == 0 or acknowledged
+    assert round_ != 3 or acknowledged
     with EventStore.open(path) as store:
         stored = [event.key for page in store.iterate() for event in page]
         assert acknowledged <= set(stored)

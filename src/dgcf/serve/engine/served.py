@@ -25,6 +25,7 @@ from dgcf.serve.errors import ModelRefusedError
 
 SUFFIX = ".dgcf"
 _KEPT = 3  # copies of models
+_WARM_UP_USERS = 8  # so many are ranked by a product, not one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,8 @@ def warm_up(prepared: Prepared) -> None:
     if not len(degrees) or not degrees.max():
         raise ModelRefusedError("the model has no training pair; train it on data that has some.")
     item, user = snapshot.items.id_of(int(degrees.argmax())), snapshot.users.id_of(0)
-    rec.recommend([user, snapshot.users.id_of(snapshot.n_users - 1)], 10)
+    some = range(0, snapshot.n_users, max(1, snapshot.n_users // _WARM_UP_USERS))
+    rec.recommend([snapshot.users.id_of(index) for index in some], 10)
     if not np.isfinite(rec.score(user, item)).all():
         raise ModelRefusedError("the model gives scores that are not numbers; train it again.")
     with contextlib.suppress(DgcfError):  # a model may be unable to do some of these

@@ -13,7 +13,7 @@ from dgcf.serve.engine.asks import Ask
 from dgcf.serve.errors import NotReadyError
 
 T = TypeVar("T")
-MOST_TOGETHER = 64
+MOST_TOGETHER = 32
 """Lists that are ranked by one product."""
 
 RankAll = Callable[[Sequence[Ask]], Sequence[dict[str, Any] | Exception]]
