@@ -25,6 +25,7 @@ from dgcf.serve.settings import Settings
 
 CLIENT_GONE = 499
 """Status in log and counters for a client that closed the connection before the answer."""
+CLOSE = (b"connection", b"close")
 _RETRY_ANSWER = 5
 _RANKS = (None, "read", "write", "admin")
 
@@ -202,12 +203,20 @@ class Exchange:
         """Send a message of the application, with the headers of the guard."""
         if message["type"] == "http.response.start":
             self.begun, self.status = True, message["status"]
-            await self.sender({**message, "headers": [*message.get("headers", ()), *self.headers]})
+            headers = [*message.get("headers", ()), *self.headers]
+            if self._is_last():
+                headers.append(CLOSE)
+            await self.sender({**message, "headers": headers})
             return
         self.size += len(message.get("body", b""))
         if message.get("more_body") and self.limit is not None:  # a stream has the time for each part
             self.limit.reschedule(asyncio.get_running_loop().time() + self.guard.limits.answer_seconds)
         await self.sender(message)
+
+    def _is_last(self) -> bool:
+        """Return whether the connection is closed after this answer; older versions of uvicorn do not say so."""
+        cycle = self.scope["state"].get("cycle")
+        return cycle is not None and not cycle.keep_alive
 
     async def _answer_preflight(self) -> None:
         self.status = 204
@@ -227,8 +236,8 @@ class Exchange:
             *refusal.headers,
             *self.headers,
         ]
-        if self.unread:
-            headers.append((b"connection", b"close"))
+        if self.unread or self._is_last():
+            headers.append(CLOSE)
         self.status, self.size, self.begun = refusal.status, len(body), True
         await self.sender({"type": "http.response.start", "status": refusal.status, "headers": headers})
         await self.sender({"type": "http.response.body", "body": body})

@@ -166,6 +166,7 @@ class Protocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED:
             raise self._stop_parsing(Refusal(400, "too many requests were sent without awaiting an answer."))
         super().on_headers_complete()
+        self.scope["state"]["cycle"] = self.cycle
         self._head_since = None
         if not self.pipeline or self.pipeline[0][0] is not self.cycle:
             self._running = self.cycle
