@@ -24,7 +24,7 @@ SECONDS = 15
 expect.set_options(timeout=SECONDS * 1000)
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 _RUN_AXE = """async (rules) => (await axe.run(document, rules ? {runOnly: rules} : {})).violations.map(
-    (found) => `${found.impact} ${found.id}: ${found.nodes[0].html} ${found.nodes[0].failureSummary}`)"""
+    (rule) => `${rule.impact} ${rule.id}: ${rule.nodes[0].html} ${rule.nodes[0].failureSummary}`)"""
 # A composed model with gates, cross-hop edges and a loss curve, so that every chart of the model tab has data.
 SETTINGS = {"layers": 2, "dim": 16, "epochs": 6, "min_epochs": 2, "evaluate_every": 2, "learning_rate": 1e-2}
 BLEND = {"blend": "ease(l2=200)", "blend_weights": "0.5"}
@@ -106,13 +106,13 @@ class Tab:
 
     def violations(self) -> list[str]:
         """Return what axe-core finds, of any impact, in light and dark colours."""
-        found = list[str]()
+        violations = list[str]()
         for scheme, rules in self._SCHEMES:
             self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
             self.page.evaluate(AXE.read_text(encoding="utf-8"))
-            found += [f"{scheme}: {violation}" for violation in self.page.evaluate(_RUN_AXE, rules)]
-        return found
+            violations += [f"{scheme}: {violation}" for violation in self.page.evaluate(_RUN_AXE, rules)]
+        return violations
 
     def overflow(self) -> int:
         """Return by how many pixels the page is wider than the window."""

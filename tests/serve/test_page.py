@@ -154,7 +154,7 @@ def test_similar_items_are_followed_and_back_leads_back(tab: Open, service: Serv
     expect(panel).to_be_visible()
     panel.get_by_role("button", name="Why this").click()
     answer = service.request("POST", "/v1/explain", json={"items": [item["item"]], "item": raw_id, "top": 8}).json()
-    expect(panel.locator(".told")).to_have_text(answer["text"])
+    expect(panel.locator(".sentence")).to_have_text(answer["text"])
     expect(panel.locator(".parts")).not_to_have_count(0)
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
@@ -308,8 +308,8 @@ def test_the_model_tab_shows_the_figures_of_the_model(tab: Open, service: Servic
 
 def test_the_operations_tab_follows_the_service_while_it_is_seen(tab: Open, service: Service) -> None:
     shown = tab()
-    asked: list[str] = []
-    shown.page.on("request", lambda request: note(request, asked))
+    requests: list[str] = []
+    shown.page.on("request", lambda request: note(request, requests))
     shown.page.clock.install()
     page = shown.open("#/operations")
     routes = page.locator(".routes tbody tr")
@@ -320,34 +320,34 @@ def test_the_operations_tab_follows_the_service_while_it_is_seen(tab: Open, serv
     expect(fact.locator("dd")).to_contain_text("1 of 1 ready")
     assert page.locator("figure svg[role=img]").count() == 2
 
-    wait_for(lambda: len(asked) == 1)
+    wait_for(lambda: len(requests) == 1)
     page.clock.run_for(5_500)
-    wait_for(lambda: len(asked) == 2)
+    wait_for(lambda: len(requests) == 2)
     page.evaluate(
         "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
         "document.dispatchEvent(new Event('visibilitychange'))"
     )
     page.clock.run_for(30_000)
-    assert len(asked) == 2
+    assert len(requests) == 2
     page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
-    wait_for(lambda: len(asked) == 3)
+    wait_for(lambda: len(requests) == 3)
     shown.button("Pause").click()
     page.clock.run_for(30_000)
-    assert len(asked) == 3
+    assert len(requests) == 3
     shown.button("Resume").click()
-    wait_for(lambda: len(asked) == 4)
+    wait_for(lambda: len(requests) == 4)
 
 
-def note(request: Request, asked: list[str]) -> None:
+def note(request: Request, requests: list[str]) -> None:
     if request.url.endswith("/v1/operations"):
-        asked.append(request.url)
+        requests.append(request.url)
 
 
 @SIZES
 def test_axe_finds_nothing(tab: Open, service: Service, size: tuple[int, int]) -> None:
     one, two, three = (row["item"] for row in popular(service, 3))
     shown = tab(size)
-    found: dict[str, list[str]] = {}
+    violations: dict[str, list[str]] = {}
     ready = {
         "": ".suggestion",
         f"#/discover?like={one}&like={two}&less={three}": ".row",
@@ -361,7 +361,7 @@ def test_axe_finds_nothing(tab: Open, service: Service, size: tuple[int, int]) -
         page = shown.open(address)
         page.locator(selector).first.wait_for()
         page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        found[address] = shown.violations()
+        violations[address] = shown.violations()
         assert shown.overflow() <= 0, address
     page = shown.open()
     page.locator(".suggestion").first.click()
@@ -369,5 +369,5 @@ def test_axe_finds_nothing(tab: Open, service: Service, size: tuple[int, int]) -
     page.locator("[data-act=like]").first.click()
     page.locator(".toast").wait_for()
     shown.search("the").first.wait_for()
-    found["toast and options"] = shown.violations()
-    assert found == {view: [] for view in found}, json.dumps(found, indent=1)
+    violations["toast and options"] = shown.violations()
+    assert violations == {view: [] for view in violations}, json.dumps(violations, indent=1)

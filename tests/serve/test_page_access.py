@@ -27,7 +27,7 @@ def tab(browser: Browser) -> Iterator[Tab]:
     tab.close()
 
 
-def test_a_token_is_asked_for_once_kept_for_the_tab_and_forgotten(tab: Tab, model_file: Path, tmp_path: Path) -> None:
+def test_a_token_is_requested_once_kept_for_the_tab_and_forgotten(tab: Tab, model_file: Path, tmp_path: Path) -> None:
     words = ("--tokens", str(tokens_file(tmp_path, "read", "write")))
     with Service(model_file, tmp_path / "data", *words) as service:
         tab.url = service.url
@@ -63,7 +63,7 @@ def test_a_token_is_asked_for_once_kept_for_the_tab_and_forgotten(tab: Tab, mode
         assert WRITE not in service.log_file.read_text()
 
 
-def test_a_server_that_stops_is_told_and_another_try_works_when_it_is_back(
+def test_a_stopped_server_shows_as_an_error_and_trying_again_works_when_it_is_back(
     tab: Tab, model_file: Path, tmp_path: Path
 ) -> None:
     with Service(model_file, tmp_path / "data") as service:

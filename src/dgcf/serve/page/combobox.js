@@ -45,7 +45,7 @@ class Choice {
     this.next = null;
     this.at = -1;
     this.timer = null;
-    this.asked = null;
+    this.request = null;
   }
 
   later(wait = WAIT) {
@@ -54,11 +54,11 @@ class Choice {
   }
 
   async load(cursor = null) {
-    this.asked?.abort();
-    this.asked = new AbortController();
+    this.request?.abort();
+    this.request = new AbortController();
     const query = this.input.value.trim();
     try {
-      const answer = await get("items", { q: query, cursor, limit: PAGE }, { signal: this.asked.signal });
+      const answer = await get("items", { q: query, cursor, limit: PAGE }, { signal: this.request.signal });
       const rows = answer.items.filter((row) => !row.hidden && !this.taken().has(String(row.item)));
       this.rows = cursor ? [...this.rows, ...rows] : rows;
       this.next = answer.next;
@@ -110,7 +110,7 @@ class Choice {
 
   close() {
     clearTimeout(this.timer);
-    this.asked?.abort();
+    this.request?.abort();
     this.pop.hidden = true;
     this.at = -1;
     this.input.setAttribute("aria-expanded", "false");

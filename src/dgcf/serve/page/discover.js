@@ -22,7 +22,7 @@ class Discover {
   constructor(root) {
     this.likes = [];
     this.less = [];
-    this.asked = null;
+    this.request = null;
     this.key = null;
     const acts = [
       { icon: "like", word: "Like", label: (title) => `Like ${title}`, run: (row) => this.put("like", row) },
@@ -84,7 +84,7 @@ class Discover {
   }
 
   stop() {
-    this.asked?.abort();
+    this.request?.abort();
     this.panel.close();
     colourPicks([]);
   }
@@ -140,9 +140,9 @@ class Discover {
   }
 
   async load(compare) {
-    this.asked?.abort();
-    this.asked = new AbortController();
-    const { signal } = this.asked;
+    this.request?.abort();
+    this.request = new AbortController();
+    const { signal } = this.request;
     const some = this.likes.length + this.less.length > 0;
     this.out.setAttribute("aria-busy", "true");
     if (!this.out.contains(this.results.element) || !some) fill(this.out, skeleton(some ? "bones-rows" : "bones-cards", some ? 8 : 6));

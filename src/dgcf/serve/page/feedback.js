@@ -37,13 +37,13 @@ export function undoByKey() {
 /** Show a sentence for some seconds, with an action such as undoing; a new toast replaces the old one. */
 export function toast(text, action = null, tone = "") {
   const box = document.getElementById("toasts");
-  const gone = () => {
+  const dismiss = () => {
     const focused = note.contains(document.activeElement);
     note.remove();
     if (focused) document.getElementById("main").focus({ preventScroll: true });
   };
   const act = () => {
-    gone();
+    dismiss();
     action.run();
   };
   const note = h(
@@ -51,13 +51,13 @@ export function toast(text, action = null, tone = "") {
     { class: `toast ${tone}` },
     h("span", {}, text),
     action && h("button", { type: "button", class: "toast-act", on: { click: act } }, action.label),
-    h("button", { type: "button", class: "icon-button quiet", "aria-label": "Dismiss", on: { click: gone } }, icon("close")),
+    h("button", { type: "button", class: "icon-button quiet", "aria-label": "Dismiss", on: { click: dismiss } }, icon("close")),
   );
-  let timer = setTimeout(gone, TOAST_SECONDS * 1000);
+  let timer = setTimeout(dismiss, TOAST_SECONDS * 1000);
   const hold = () => clearTimeout(timer);
   const release = () => {
     clearTimeout(timer);
-    timer = setTimeout(gone, TOAST_SECONDS * 1000);
+    timer = setTimeout(dismiss, TOAST_SECONDS * 1000);
   };
   note.addEventListener("pointerenter", hold);
   note.addEventListener("pointerleave", release);

@@ -27,7 +27,7 @@ export function model(root) {
 
 class Model {
   constructor(root) {
-    this.asked = null;
+    this.request = null;
     this.lede = h("p", { class: "lede" }, "What answers the requests, how good it is, and what its parts have learned.");
     this.out = h("div", { class: "out" });
     fill(root, h("div", { class: "page" }, h("h1", { tabindex: -1 }, "Model"), this.lede, this.out));
@@ -37,13 +37,13 @@ class Model {
   update() {} // the address has no parameters
 
   stop() {
-    this.asked?.abort();
+    this.request?.abort();
   }
 
   async load() {
     this.stop();
-    this.asked = new AbortController();
-    const { signal } = this.asked;
+    this.request = new AbortController();
+    const { signal } = this.request;
     fill(this.out, skeleton("bones-cards", 6));
     this.out.setAttribute("aria-busy", "true");
     try {

@@ -1,4 +1,4 @@
-// Operations: requests, latency, events and workers of the service, asked for anew while the page is seen.
+// Operations: requests, latency, events and workers of the service, fetched anew while the page is visible.
 
 import { get, replaced } from "./api.js";
 import { Chart } from "./chart.js";
@@ -16,7 +16,7 @@ export function operations(root) {
 
 class Operations {
   constructor(root) {
-    Object.assign(this, { timer: null, asked: null, paused: false, stopped: false, shown: false, answered: null });
+    Object.assign(this, { timer: null, request: null, paused: false, stopped: false, shown: false, answered: null });
     this.state = h("p", { class: "live", role: "status" });
     this.button = h("button", { type: "button", class: "secondary small", on: { click: () => this.pause() } }, "Pause");
     this.tiles = h("dl", { class: "facts" });
@@ -44,7 +44,7 @@ class Operations {
   /** Ask no more until there is a reason to. */
   wait() {
     clearTimeout(this.timer);
-    this.asked?.abort();
+    this.request?.abort();
   }
 
   pause() {
@@ -59,8 +59,8 @@ class Operations {
   async load() {
     this.wait();
     if (this.stopped || this.paused || document.hidden) return;
-    this.asked = new AbortController();
-    const { signal } = this.asked;
+    this.request = new AbortController();
+    const { signal } = this.request;
     try {
       const data = await get("operations", {}, { signal });
       if (signal.aborted) return;

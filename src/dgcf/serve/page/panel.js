@@ -14,7 +14,7 @@ const SIMILAR = 12;
 export class Panel {
   constructor({ source, acts }) {
     Object.assign(this, { source, acts });
-    Object.assign(this, { asked: null, shown: null, item: null, origin: null });
+    Object.assign(this, { request: null, shown: null, item: null, origin: null });
     this.heading = h("h2", { id: newId("panel"), class: "panel-title", tabindex: -1 });
     this.facts = h("p", { class: "muted panel-facts" });
     this.buttons = h("div", { class: "panel-acts" });
@@ -56,7 +56,7 @@ export class Panel {
   }
 
   close() {
-    this.asked?.abort();
+    this.request?.abort();
     this.shown = null;
     this.item = null;
     if (!this.element.open) return;
@@ -73,8 +73,8 @@ export class Panel {
   }
 
   draw(item, view, other) {
-    this.asked?.abort();
-    this.asked = new AbortController();
+    this.request?.abort();
+    this.request = new AbortController();
     const segment = (name, label) => h("button", { type: "button", "aria-pressed": String(view === name), on: { click: () => change({ view: name }, { replace: true }) } }, label);
     const focused = this.views.contains(document.activeElement);
     fill(this.views, segment("why", "Why this"), segment("similar", "Similar items"));
@@ -85,7 +85,7 @@ export class Panel {
       this.element.scrollTop = 0;
     }
     this.drawActs(item);
-    this.about(item, this.asked.signal);
+    this.about(item, this.request.signal);
     this.load(() => (view === "why" ? this.explain(item) : this.similar(item)));
   }
 
@@ -96,18 +96,18 @@ export class Panel {
 
   async about(item, signal) {
     try {
-      const found = await get(path("items", item), {}, { signal });
+      const about = await get(path("items", item), {}, { signal });
       if (signal.aborted) return;
-      learn(item, found.title);
-      this.heading.textContent = titleOf(item, found.title);
-      fill(this.facts, `id ${item}`, " · ", `${counted(found.users ?? 0, "user")} in training`, attributes(found.attributes));
+      learn(item, about.title);
+      this.heading.textContent = titleOf(item, about.title);
+      fill(this.facts, `id ${item}`, " · ", `${counted(about.users ?? 0, "user")} in training`, attributes(about.attributes));
     } catch {
       // The body says what failed.
     }
   }
 
   async load(draw) {
-    const { signal } = this.asked;
+    const { signal } = this.request;
     this.body.setAttribute("aria-busy", "true");
     fill(this.body, skeleton("bones-lines", 6));
     try {
@@ -122,7 +122,7 @@ export class Panel {
   }
 
   async explain(item) {
-    const options = { signal: this.asked.signal };
+    const options = { signal: this.request.signal };
     const { user, items, negative } = this.source();
     if (user === undefined && !items.length && !negative.length) {
       return empty("Nothing to explain yet", "A score is made of what you like. Pick something first, or look at similar items.");
@@ -134,7 +134,7 @@ export class Panel {
   }
 
   async similar(item) {
-    const answer = await get(path("similar", "items", item), { k: SIMILAR }, { signal: this.asked.signal });
+    const answer = await get(path("similar", "items", item), { k: SIMILAR }, { signal: this.request.signal });
     const best = Math.max(...answer.similar.map((row) => row.score), 0) || 1;
     for (const row of answer.similar) learn(row.item, row.title);
     say(`${counted(answer.similar.length, "item")} similar to ${titleOf(item)}.`);
@@ -173,7 +173,7 @@ function explanation(answer) {
   const scale = scaleOf(answer.parts.map((part) => [part]));
   say(answer.text);
   return [
-    h("p", { class: "told" }, answer.text),
+    h("p", { class: "sentence" }, answer.text),
     h("div", { class: "total" }, h("span", { class: "total-label" }, "Score"), bar(byKind, scaleOf([byKind]), kindOf), h("strong", { class: "score" }, short(answer.score))),
     byKind.map((sum) => group(sum, answer, scale)),
     layers(answer.by_layer),

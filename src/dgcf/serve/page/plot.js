@@ -127,12 +127,12 @@ function marks(one, x, y, frame, shift) {
 
 /** Return the stretches without a gap. */
 function runs(points) {
-  const found = [[]];
+  const stretches = [[]];
   for (const point of points) {
-    if (Number.isFinite(point.y)) found.at(-1).push(point);
-    else if (found.at(-1).length) found.push([]);
+    if (Number.isFinite(point.y)) stretches.at(-1).push(point);
+    else if (stretches.at(-1).length) stretches.push([]);
   }
-  return found.filter((run) => run.length);
+  return stretches.filter((run) => run.length);
 }
 
 function lonely(points) {

@@ -1,9 +1,9 @@
-// The token of this tab: asked for when the server wants one, kept in sessionStorage, never in the address.
+// The token of this tab: requested when the server wants one, kept in sessionStorage, never in the address.
 
 import { fill, h, newId } from "./dom.js";
 
 const KEY = "dgcf-token";
-let asking = null;
+let pending = null;
 
 /** Return the token of this tab, or null. */
 export function storedToken() {
@@ -19,11 +19,11 @@ export function forgetToken() {
 /** Ask for a token and return it, or null if none is given. Requests that fail together ask once. */
 export async function askToken(refused, used) {
   const stored = storedToken();
-  if (stored !== null && stored !== used) return stored; // another request has asked meanwhile
-  asking ??= ask(refused).finally(() => {
-    asking = null;
+  if (stored !== null && stored !== used) return stored; // entered meanwhile, for another request
+  pending ??= ask(refused).finally(() => {
+    pending = null;
   });
-  return asking;
+  return pending;
 }
 
 function ask(refused) {

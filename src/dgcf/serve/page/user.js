@@ -27,7 +27,7 @@ export function user(root) {
 class User {
   constructor(root) {
     this.id = null;
-    this.asked = null;
+    this.request = null;
     const event = (kind) => (row) => this.send(kind, row);
     const acts = [
       { icon: "like", word: "Like", label: (title) => `Like ${title} for this user`, run: event("like") },
@@ -85,7 +85,7 @@ class User {
   }
 
   stop() {
-    this.asked?.abort();
+    this.request?.abort();
     this.panel.close();
   }
 
@@ -94,9 +94,9 @@ class User {
   }
 
   fresh() {
-    this.asked?.abort();
-    this.asked = new AbortController();
-    return this.asked.signal;
+    this.request?.abort();
+    this.request = new AbortController();
+    return this.request.signal;
   }
 
   async load(compare = false) {
