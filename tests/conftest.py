@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+import dgcf.cli.terminal  # imported now: a console keeps the COLUMNS of the moment when it is made
+
 # The same examples every time, so that a failure is due to a change; `make fuzz` searches new ones.
 _common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", _common, max_examples=50, derandomize=True)
