@@ -258,6 +258,19 @@ def test_slow_answer_is_given_up(bench: Make) -> None:
     assert reply.headers["retry-after"] == "5"
 
 
+def test_admin_routes_may_take_longer(bench: Make) -> None:
+    guard = bench(tokens=ALL_TOKENS)
+
+    async def sleep(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.3)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    guard.app.act = sleep
+    assert guard.ask("POST", "/v1/admin/reload", token=ADMIN).status == 200
+    assert guard.ask("GET", "/v1/model", token=ADMIN).status == 503
+
+
 def test_stream_may_take_longer_than_one_answer_but_not_stall(bench: Make) -> None:
     guard = bench()
 

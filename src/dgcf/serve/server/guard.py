@@ -25,6 +25,8 @@ from dgcf.serve.settings import Settings
 
 CLIENT_GONE = 499
 """Status in log and counters for a client that closed the connection before the answer."""
+ADMIN_PATIENCE = 10
+"""Admin routes load models and export all events: they have so many times as long to answer."""
 CLOSE = (b"connection", b"close")
 _RETRY_ANSWER = 5
 _RANKS = (None, "read", "write", "admin")
@@ -72,7 +74,7 @@ class Exchange:
 
     __slots__ = (
         *("begun", "client", "given", "guard", "headers", "id", "limit", "rank", "receive"),
-        *("route", "scope", "sender", "size", "started", "status", "unread"),
+        *("seconds", "route", "scope", "sender", "size", "started", "status", "unread"),
     )
 
     def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,6 +89,7 @@ class Exchange:
         self.headers += guard.origins.headers(given.get(b"origin"))
         self.route, self.rank, self.status, self.size, self.begun = UNMATCHED, 0, 0, 0, False
         self.limit: asyncio.Timeout | None = None
+        self.seconds = guard.limits.answer_seconds
 
     async def run(self) -> None:
         """Answer the request, then count and log it."""
@@ -119,7 +122,7 @@ class Exchange:
                 await self._answer_preflight()
                 return
             receive = await self._with_body() if self.unread else self.receive
-            async with asyncio.timeout(self.guard.limits.answer_seconds) as self.limit:
+            async with asyncio.timeout(self.seconds) as self.limit:
                 await self.guard.app(self.scope, receive, self._send)
         except Refusal as refusal:
             await self._refuse(refusal)
@@ -161,6 +164,8 @@ class Exchange:
             if guard.access.is_open(needed):
                 guard.hosts.check(given.get(b"host"))
             guard.origins.check(method, given)
+            if needed == "admin":
+                self.seconds *= ADMIN_PATIENCE
         self._check_length()
         return True
 
@@ -210,7 +215,7 @@ class Exchange:
             return
         self.size += len(message.get("body", b""))
         if message.get("more_body") and self.limit is not None:  # a stream has the time for each part
-            self.limit.reschedule(asyncio.get_running_loop().time() + self.guard.limits.answer_seconds)
+            self.limit.reschedule(asyncio.get_running_loop().time() + self.seconds)
         await self.sender(message)
 
     def _is_last(self) -> bool:
@@ -247,8 +252,7 @@ class Exchange:
             self.guard.log.exception("request failed", problem, id=self.id, route=self.route)
             await self._refuse(Refusal(500, "the service failed; its log has the cause under the request id."))
             return
-        seconds = self.guard.limits.answer_seconds
-        detail = f"the answer took more than {seconds:g} s; repeat the request later."
+        detail = f"the answer took more than {self.seconds:g} s; repeat the request later."
         await self._refuse(Refusal(503, detail, retry_after=_RETRY_ANSWER))
 
 
