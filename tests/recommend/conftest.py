@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dgcf.data import Dataset, Pairs, Vocabulary
 from dgcf.data.synthetic import planted
+from dgcf.ranking.layer0_map import RIDGE
 from dgcf.recommend import Recommender, Snapshot
 from dgcf.recommend.capture import capture
 from dgcf.train import build, resolve
@@ -67,6 +68,23 @@ def untrained(dataset: Dataset, model: str = "dgcf", seed: int = 0, **settings: 
             parameter.copy_(torch.from_numpy(rng.normal(size=parameter.shape)))
     ranking = ranked_embeddings(net, propagation, recipe.train)
     return capture(net, propagation, ranking, dataset, recipe, {"seed": seed, "epochs": 0, "metrics": {}})
+
+
+def dense_layer0_map(users: Dense, items: Dense, train: Pairs) -> Dense:
+    """The blocks (3, dim, dim) of the map from a user's items to the user's layer 0, written out user by user."""
+    dim, degree = items.shape[1], np.maximum(train.item_degrees, 1)
+    scaled = [degree[:, None] ** -power * items.astype(np.float64) for power in (0.0, 0.5, 1.0)]
+    lengths = [float(np.sqrt((rows**2).sum(1).mean())) for rows in scaled]
+    known = [user for user in range(train.n_users) if len(train[user])]
+    X = np.array(
+        [np.concatenate([r[train[u]].mean(0) / n for r, n in zip(scaled, lengths, strict=True)]) for u in known]
+    )
+    E, plain = users[known].astype(np.float64), X[:, :dim]
+    start = np.zeros((3 * dim, dim))
+    start[:dim] = np.eye(dim) * (plain * E).sum() / (plain**2).sum()
+    ridge = RIDGE * (X**2).sum(1).mean()
+    fitted = np.linalg.inv(X.T @ X + ridge * np.eye(3 * dim)) @ (X.T @ E + ridge * start)
+    return np.asarray(fitted.reshape(3, dim, dim) / np.array(lengths)[:, None, None])
 
 
 def dense_matrix(train: Pairs, snapshot: Snapshot) -> Dense:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dgcf.data import Dataset
 from dgcf.errors import ConfigError, DataError
 from dgcf.recommend import Recommender, Snapshot
-from dgcf.recommend.explain import Explanation, Kind, Part, draw_bars
+from dgcf.recommend.explain import Explainer, Explanation, Kind, Part, draw_bars
+from dgcf.recommend.foldin import FoldIn
 from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, random_dataset, untrained
 
 
@@ -79,6 +80,22 @@ def test_new_user_has_no_prior() -> None:
     assert rec.explain_for([1, 2], 5, user=3).user == 3
     top = rec.recommend_for([1, 2], 9)
     assert dict(zip(top["item"], top["score"], strict=True))[5] == pytest.approx(result.score)
+
+
+@given(graphs(), st.sampled_from([chosen for chosen in MODELS if chosen[0] != "bpr-mf"]), st.data())
+def test_layer_zero_of_a_new_user_is_split_over_the_items(dataset: Dataset, chosen: Any, data: Any) -> None:
+    snapshot = untrained(dataset, chosen[0], **chosen[1])
+    folding = FoldIn(snapshot)
+    liked = np.array(sorted(data.draw(st.sets(st.integers(0, snapshot.n_items - 1), min_size=1))))
+    folded = folding.fold("user", liked)
+    result = Explainer(snapshot, folding).folded(folded, data.draw(st.integers(0, snapshot.n_items - 1)))
+    target = snapshot.item_rows[snapshot.items.index_of(result.item)].astype(float)
+    weights = snapshot.layer_weights(len(folded.layers) - 1)
+    np.testing.assert_allclose(
+        result.by_layer, weights * (folded.layers @ target) / folded.length, atol=1e-9, rtol=1e-7
+    )
+    assert result.by_kind["prior"] == 0.0
+    assert abs(result.residual) <= 1e-5 * max(1, abs(result.score))
 
 
 def test_matrix_factorisation_has_prior_only() -> None:

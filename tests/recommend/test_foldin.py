@@ -15,7 +15,7 @@ from dgcf.errors import DataError
 from dgcf.recommend import Snapshot
 from dgcf.recommend.foldin import FoldIn, Neighbours
 from dgcf.recommend.snapshot import Layers, sigmoid
-from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, random_dataset, untrained
+from tests.recommend.conftest import MODELS, dense_layer0_map, dense_matrix, gates_of, graphs, random_dataset, untrained
 
 GRAPH_MODELS = [chosen for chosen in MODELS if chosen[0] != "bpr-mf"]
 
@@ -76,12 +76,46 @@ def test_new_user_equals_plain_loops(seed: int, chosen: Any, likes: set[int]) ->
         passes = diagonal > (rule.epsilon or 0) and (diagonal < 1 or not rule.cross_below_one)
         own += diagonal if rule.cross and passes else 0.0
     x = np.zeros(6)
+    if len(mine):
+        users, items = np.split(layers.embeddings[0].astype(float), [n_users])
+        blocks = dense_layer0_map(users, items, dataset.train)
+        powers = ((block, degree[mine] ** -power) for block, power in zip(blocks, (0.0, 0.5, 1.0), strict=True))
+        x = sum(
+            weight * items[j] @ block / len(mine) for block, by in powers for j, weight in zip(mine, by, strict=True)
+        )
     kept = [x]
     for layer in range(layers.depth):
         heard = sum(weights[j] * gates[layer, j] * layers.embeddings[layer, j] for j in range(sum(R.shape)))
         x = heard + own * folded.gates[layer] * x
         kept.append(x)
     np.testing.assert_allclose(folded.layers, kept, rtol=1e-9, atol=1e-12)
+
+
+def test_row_of_a_user_is_estimated_only_for_new_users_with_known_items() -> None:
+    dataset = random_dataset(seed=8, density=0.25)
+    alone = np.flatnonzero(dataset.train.item_degrees == 0)
+    assert len(alone)
+    folding = FoldIn(untrained(dataset))
+    known = np.flatnonzero(dataset.train.item_degrees > 0)[:2]
+    assert folding.fold("user", known).estimated
+    assert folding.fold("user", known).layers[0].any()
+    for side, across, node in (("user", alone[:1], None), ("user", known, 0), ("item", np.array([0, 1]), None)):
+        folded = folding.fold(side, across, node)  # type: ignore[arg-type]
+        assert not folded.estimated
+        assert node is not None or not folded.layers[0].any()
+
+
+def test_items_without_training_pairs_change_no_estimate() -> None:
+    snapshot = untrained(random_dataset(seed=8, density=0.8))
+    folding = FoldIn(snapshot)
+    liked = np.flatnonzero(snapshot.train.item_degrees > 0)[:3]
+    wide = replace(snapshot, train=replace(snapshot.train, n_items=snapshot.n_items + 2))
+    with_new = np.append(liked, snapshot.n_items + 1)
+    expected = folding.fold("user", liked).layers.tobytes()
+    assert FoldIn(wide).fold("user", with_new).layers.tobytes() == expected
+    wider = folding.with_items(wide)
+    assert wider.layer0_map is folding.layer0_map
+    assert wider.fold("user", with_new).layers.tobytes() == expected
 
 
 @pytest.mark.parametrize("size", [(30, 25), (4, 5)])

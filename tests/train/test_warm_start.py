@@ -1,4 +1,4 @@
-"""The start of an update: known rows stay, new ones are zero or means, gates follow the degree."""
+"""The start of an update: known rows stay, new ones are zero, means or estimates, gates follow the degree."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.data.update import resized
 from dgcf.errors import ConfigError
 from dgcf.models.base import GraphModel
+from dgcf.ranking.layer0_map import layer0_map
 from dgcf.train import Recipe, build, resolve
 from dgcf.train.warm_start import GATES, LAYER0, Weights, grown, warm_start
 from tests.train.planted_tastes import planted_tastes, validation_of
@@ -44,7 +45,7 @@ def trained(recipe: Recipe = RECIPE) -> tuple[Weights, Pairs, GraphModel]:
     return Weights(tensors, dataset.train, "the run"), train, larger
 
 
-@pytest.mark.parametrize("new_rows", ["zero", "mean"])
+@pytest.mark.parametrize("new_rows", ["zero", "mean", "estimated"])
 def test_known_nodes_keep_their_rows_and_gates(new_rows: str) -> None:
     weights, train, model = trained()
     tensors, before = grown(model, weights, train, new_rows), weights.train  # type: ignore[arg-type]
@@ -73,7 +74,20 @@ def test_new_rows_are_zero_or_the_mean_of_known_neighbours() -> None:
     torch.testing.assert_close(layer0[m + before.n_items + 1], (old[0] + old[1]) / 2)
 
 
-def test_validation_chooses_between_zero_and_mean() -> None:
+def test_rows_of_new_users_are_estimated_as_in_fold_in() -> None:
+    weights, train, model = trained()
+    n, m, before = weights.train.n_users, train.n_users, weights.train
+    layer0 = grown(model, weights, train, "estimated")[LAYER0]
+    assert not layer0[m + before.n_items :].any(), "new items"
+    users, items = weights.tensors[LAYER0].numpy()[:n], weights.tensors[LAYER0].numpy()[n:]
+    fitted, degree = layer0_map(users, items, before), before.item_degrees
+    for number in range(MORE_USERS):
+        liked = np.array([number, number + 1])
+        expected = fitted.row(items[liked], degree[liked]).astype(np.float32)
+        np.testing.assert_array_equal(layer0[n + number].numpy(), expected)
+
+
+def test_validation_chooses_how_new_rows_are_filled() -> None:
     weights, train, _ = trained()
     dataset = planted_tastes()
     held = resized(dataset.validation, train.n_users, train.n_items)
@@ -81,7 +95,7 @@ def test_validation_chooses_between_zero_and_mean() -> None:
     assert isinstance(model, GraphModel)
     validate = validation_of(_Sized(train, held))
     start = warm_start(model, propagation, weights, train, RECIPE.train, validate)
-    assert start.candidates.keys() == {"zero", "mean"}
+    assert start.candidates.keys() == {"zero", "mean", "estimated"}
     assert start.validation["recall@20"] == max(value["recall@20"] for value in start.candidates.values())
     torch.testing.assert_close(model.state_dict()[LAYER0], start.tensors[LAYER0], rtol=0, atol=0)
 

@@ -8,6 +8,8 @@ Unrolling the last term leads to E_u⁽⁰⁾ and to messages from others, each 
 
     E_u⁽ˡ⁾ = Σ_{t ≤ l} c_tl Σ_{j ≠ u} M_uj α_j⁽ᵗ⁾ E_j⁽ᵗ⁻¹⁾ + c_0l E_u⁽⁰⁾,   c_tl = Π_{s = t+1 … l} M_uu α_u⁽ˢ⁾.
 
+E_u⁽⁰⁾ of a new user is a mean over the user's items in turn, so it is split over them as well.
+
 So ``⟨e_u, e_i⟩`` is a sum over layers l of the contributions of the user's own items (direct neighbours j), of similar
 users (cross-hop neighbours j), and of the user's own prior E_u⁽⁰⁾, which the self term carries from layer to layer. A
 composed ranking adds a term ``d_u^-½ W[j, i]`` for each of the user's items j.
@@ -257,11 +259,16 @@ class Explainer:
         parts, taken = list[Part](), 0
         if folded is not None:
             own, alike = self._messages(folded, target)
-            parts += parts_of("item", folded.row.across, own @ carried[1:], self.snapshot.items)
+            direct = own @ carried[1:]
+            if folded.estimated:
+                assert self.folding is not None
+                direct += self.folding.layer0_parts(folded.row, target)[:, None] * carried[0]
+            parts += parts_of("item", folded.row.across, direct, self.snapshot.items)
             parts += parts_of("user", folded.row.alike, alike @ carried[1:], self.snapshot.users)
             assert self.folding is not None
             taken = int(np.isin(folded.row.alike, self.folding.neighbours.of("item", item)).sum())
-        prior = float(layers[0] @ target) * carried[0]
+        learned = 0.0 if folded is not None and folded.estimated else float(layers[0] @ target)
+        prior = learned * carried[0]
         parts.append(Part("prior", None, KINDS["prior"], tuple(prior.tolist())))
         score = float((ranked.astype(np.float64) * target).sum())
         items = self.snapshot.items

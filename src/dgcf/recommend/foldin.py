@@ -3,10 +3,11 @@
 The stored layers and gates do not change. A new node's row of M comes from its neighbours and the degrees of the
 training graph (``Neighbours``); then, layer by layer,
 
-    E_n⁽ˡ⁾ = Σ_j M_nj α_j⁽ˡ⁾ E_j⁽ˡ⁻¹⁾ + M_nn α_n⁽ˡ⁾ E_n⁽ˡ⁻¹⁾,   E_n⁽⁰⁾ = 0.
+    E_n⁽ˡ⁾ = Σ_j M_nj α_j⁽ˡ⁾ E_j⁽ˡ⁻¹⁾ + M_nn α_n⁽ˡ⁾ E_n⁽ˡ⁻¹⁾.
 
-Layer 0 is trained node by node, so it is zero for a new one; fitting it by a few steps of BPR was measurably worse. The
-new node's gates are those of a node of its degree:
+Layer 0 is trained node by node. A new user's row is estimated from the rows of the user's items, by a linear map that
+is fitted to the trained users (``dgcf.ranking.layer0_map``); a few steps of BPR gave a measurably worse row than zero.
+A new item's row is zero. The new node's gates are those of a node of its degree:
 ``logit α = a + b log(1 + d)`` with a and b by least squares over its side, one line per layer.
 """
 
@@ -23,6 +24,7 @@ from dgcf.data.pairs import Pairs, row_entries
 from dgcf.errors import DataError
 from dgcf.ranking.arrays import Floats, Indices, Rows, Side
 from dgcf.ranking.gate_lines import gate_lines, gates_at
+from dgcf.ranking.layer0_map import Layer0Map, layer0_map
 from dgcf.recommend.snapshot import GraphRule, Layers, Snapshot, sigmoid
 
 
@@ -144,7 +146,10 @@ def _counts(nodes: NDArray[np.int32], n: int) -> tuple[Indices, Indices]:
 
 @dataclass(frozen=True)
 class Folded:
-    """A folded-in node: its ``row`` of M, ``layers`` (L + 1, dim), ``gates`` α⁽¹⁾ … α⁽ᴸ⁾, ``ranked`` row (dim,)."""
+    """A folded-in node: its ``row`` of M, ``layers`` (L + 1, dim), ``gates`` α⁽¹⁾ … α⁽ᴸ⁾, ``ranked`` row (dim,).
+
+    ``estimated``: layer 0 is the map's, from the items of a new user.
+    """
 
     row: Row
     layers: Floats
@@ -152,6 +157,7 @@ class Folded:
     ranked: Rows
     length: float
     """The divisor of ``Σ w_l E⁽ˡ⁾``: its length if the loss is on cosines, else 1."""
+    estimated: bool = False
 
 
 class FoldIn:
@@ -175,15 +181,33 @@ class FoldIn:
         stored, depth = self.layers.embeddings, self.layers.depth
         gates = self._gates(side, len(row.across), node)
         layers = np.zeros((depth + 1, stored.shape[2]))
+        estimated = node is None and side == "user" and len(row.across) > 0
         if node is not None:
             layers[0] = stored[0, first + node]
+        elif estimated:
+            layers[0] = self.layer0_map.row(stored[0, other + row.across], self._item_degree[row.across])
         for layer in range(1, depth + 1):
             for nodes, weight in ((other + row.across, row.across_weight), (first + row.alike, row.alike_weight)):
                 layers[layer] += (weight * self.layers.gate(layer, nodes)) @ stored[layer - 1, nodes]
             layers[layer] += row.own * gates[layer - 1] * layers[layer - 1]
         mean = self.snapshot.layer_weights(depth) @ layers
         length = max(float(np.linalg.norm(mean)), 1e-12) if self.snapshot.cosine else 1.0
-        return Folded(row, layers, gates, (mean / length).astype(np.float32), length)
+        return Folded(row, layers, gates, (mean / length).astype(np.float32), length, estimated)
+
+    def layer0_parts(self, row: Row, target: Floats) -> Floats:
+        """Return what each item in the row of a new user adds to ``⟨E_n⁽⁰⁾, target⟩``."""
+        items = self.layers.embeddings[0, self.snapshot.n_users + row.across]
+        return self.layer0_map.parts(items, self._item_degree[row.across], target)
+
+    @cached_property
+    def layer0_map(self) -> Layer0Map:
+        """The map from the items of a new user to the user's row of layer 0."""
+        users, items = np.split(self.layers.embeddings[0], [self.snapshot.n_users])
+        return layer0_map(users, items, self.snapshot.train)
+
+    @property
+    def _item_degree(self) -> Floats:
+        return self.neighbours.degree("item")
 
     def with_items(self, snapshot: Snapshot) -> FoldIn:
         """Return the fold-in of a snapshot that has more items, none with a training pair."""
@@ -191,6 +215,7 @@ class FoldIn:
         wider.neighbours = self.neighbours.with_items(snapshot.train)
         if self.layers.gate_logits is not None:
             wider.__dict__["gate_lines"] = self.gate_lines
+        wider.__dict__["layer0_map"] = self.layer0_map
         return wider
 
     def _first(self, side: Side) -> int:

@@ -1,8 +1,8 @@
 """Warm start: begin a training with the weights of another one, on a graph that has grown.
 
 Known users and items keep their rows of layer 0 and their gates. New ones are folded in: their gates are those of a
-node of their degree. Their rows of layer 0 are zero, so that they are what propagation makes of their neighbours, or
-the mean of their known neighbours' rows; validation chooses between the two.
+node of their degree. Their rows of layer 0 are zero, so that they are what propagation makes of their neighbours; or
+the mean of their known neighbours' rows; or, for users, what fold-in estimates from their items. Validation chooses.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from dgcf.errors import ConfigError
 from dgcf.graph import Propagation
 from dgcf.models.base import GraphModel
 from dgcf.ranking.gate_lines import gate_lines, gates_at
+from dgcf.ranking.layer0_map import layer0_map
 from dgcf.ranking.rankings import Embeddings
 from dgcf.train.config import TrainConfig
 from dgcf.train.run.checkpoint import Checkpoint, fill_model
 from dgcf.train.trainer import Validate, ranked_embeddings
 
-NewRows = Literal["zero", "mean"]
+NewRows = Literal["zero", "mean", "estimated"]
 LAYER0, GATES = "layer0", "gates.logits"
 
 
@@ -74,7 +75,7 @@ def warm_start(
     validate: Validate | None = None,
 ) -> Start:
     """Return the start of a training on ``train`` from the weights of a smaller graph; ``model`` is filled with it."""
-    choices: tuple[NewRows, ...] = ("zero", "mean") if propagation is not None else ("mean",)
+    choices: tuple[NewRows, ...] = ("zero", "mean", "estimated") if propagation is not None else ("mean",)
     if validate is None or not _grows(weights, train):
         choices = choices[:1]
     starts, candidates = dict[NewRows, Mapping[str, Tensor]](), dict[str, Mapping[str, float]]()
@@ -114,6 +115,8 @@ def grown(model: GraphModel, weights: Weights, train: Pairs, new_rows: NewRows) 
     layer0[known] = tensors[LAYER0]
     if new_rows == "mean":
         _fill_with_means(layer0, before, train)
+    elif new_rows == "estimated":
+        _fill_new_users(layer0, before, train)
     tensors[LAYER0] = layer0
     if GATES in tensors:
         tensors[GATES] = _grown_gates(tensors[GATES], known, before, train)
@@ -135,6 +138,17 @@ def _fill_with_means(layer0: Tensor, before: Pairs, train: Pairs) -> None:
         count = torch.bincount(first + rows, minlength=len(layer0)).clamp(min=1)
         new = torch.unique(first + rows)
         layer0[new] = total[new] / count[new, None]
+
+
+def _fill_new_users(layer0: Tensor, before: Pairs, train: Pairs) -> None:
+    """Set the rows of new users to what fold-in estimates from their known items; those of new items stay zero."""
+    users = layer0[: before.n_users].numpy()
+    items = layer0[train.n_users : train.n_users + before.n_items].numpy()
+    estimate, degree = layer0_map(users, items, before), before.item_degrees
+    for user in range(before.n_users, train.n_users):
+        liked = train[user][train[user] < before.n_items]
+        if len(liked := liked[degree[liked] > 0]):
+            layer0[user] = torch.from_numpy(estimate.row(items[liked], degree[liked]).astype(np.float32))
 
 
 def _grown_gates(old: Tensor, known: Tensor, before: Pairs, train: Pairs) -> Tensor:
