@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.serve.guarding import Bench
 from tests.serve.in_process import InProcess
 from tests.serve.models import small_model
 
@@ -22,3 +24,17 @@ def service(model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """The HTTP application over the small model; the tests of a module share its events."""
     with InProcess(model_file, tmp_path_factory.mktemp("data")) as service:
         yield service
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    """Make a guard around a small application, with these settings."""
+    made: list[Bench] = []
+
+    def make(**settings: Any) -> Bench:
+        made.append(Bench(**settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

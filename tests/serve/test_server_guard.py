@@ -1,145 +1,20 @@
-"""The guard: access, limits, headers and the log of single requests, around an application of a few lines."""
+"""The guard: access, limits, headers and the log of single requests."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from dgcf.serve.server.board import ROUTE_INDEX, Board, Field
-from dgcf.serve.server.guard import BrokenAnswerError, Guard
-from dgcf.serve.server.headers import check_origin
-from dgcf.serve.server.log import Log
-from dgcf.serve.server.rate import RateLimit
-from dgcf.serve.settings import Limits, Settings
+from dgcf.serve.server.board import ROUTE_INDEX, Field
+from dgcf.serve.server.guard import BrokenAnswerError
+from tests.serve.guarding import ALL_TOKENS, Bench
 from tests.serve.service import ADMIN, READ, WRITE
 
-LIMITS = Limits(body_bytes=1000, body_seconds=0.2, answer_seconds=0.2)
-ALL_TOKENS = {"read": (READ,), "write": (WRITE,), "admin": (ADMIN,)}
 SHOP = "https://shop.example"
-
-
-@dataclass
-class Application:
-    """Answers with the body that it gets; ``act`` does something else instead."""
-
-    seen: list[tuple[str, bytes]] = field(default_factory=list)
-    act: Callable[[Any, Any, Any], Any] | None = None
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if self.act is not None:
-            await self.act(scope, receive, send)
-            return
-        message = await receive()
-        self.seen.append((scope["path"], message["body"]))
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-        await send({"type": "http.response.body", "body": message["body"]})
-
-
-@dataclass
-class Reply:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def problem(self) -> dict[str, Any]:
-        assert self.headers["content-type"] == "application/problem+json"
-        document: dict[str, Any] = json.loads(self.body)
-        assert document["status"] == self.status
-        assert document["type"].startswith("/problems/")
-        assert document["instance"] == self.headers["x-request-id"]
-        return document
-
-
-class Bench:
-    """A guard around ``app``, whose log is read back."""
-
-    def __init__(self, **settings: Any) -> None:
-        rate = settings.get("rate")
-        self.settings = Settings(Path("model"), Path("data"), **{"limits": LIMITS, **settings})
-        self.board = Board.create(1)
-        self.app = Application()
-        self._reader, self._writer = os.pipe()
-        self.log = Log(self._writer)
-        limit = None if rate is None else RateLimit(rate, self.board.rates, b"key")
-        self.guard = Guard(self.app, self.settings, self.board.slot(0), self.log, limit)
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        headers: dict[str, str] | None = None,
-        parts: Sequence[bytes | float] = (),
-        client: str = "192.0.2.7",
-        token: str | None = None,
-    ) -> Reply:
-        """Send a request; ``parts`` of the body are bytes, or seconds to wait before the next."""
-        return asyncio.run(self._ask(method, path, headers or {}, parts, client, token))
-
-    async def _ask(self, method: str, path: str, headers: Any, parts: Any, client: str, token: str | None) -> Reply:
-        given = {"host": "127.0.0.1:8000", **headers}
-        given |= {} if token is None else {"authorization": f"Bearer {token}"}
-        if parts and "content-length" not in given:
-            given["transfer-encoding"] = "chunked"
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"secret=query",
-            "client": (client, 5000),
-            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-        }
-        rest = iter(parts)
-        messages: list[Any] = []
-
-        async def receive() -> Any:
-            for part in rest:
-                if isinstance(part, float):
-                    await asyncio.sleep(part)
-                else:
-                    return {"type": "http.request", "body": part, "more_body": True}
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: Any) -> None:
-            messages.append(message)
-
-        await self.guard(scope, receive, send)
-        start, *bodies = messages
-        names = [name for name, _ in start["headers"]]
-        assert len(names) == len(set(names)), names
-        named = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Reply(start["status"], named, b"".join(body["body"] for body in bodies))
-
-    def lines(self) -> list[dict[str, Any]]:
-        self.log.flush()
-        return [json.loads(line) for line in os.read(self._reader, 1 << 20).splitlines()]
-
-    def close(self) -> None:
-        self.log.flush()
-        os.close(self._writer)
-        os.close(self._reader)
-        self.board.close()
-
-
-@pytest.fixture
-def bench() -> Iterator[Callable[..., Bench]]:
-    made: list[Bench] = []
-
-    def make(**settings: Any) -> Bench:
-        made.append(Bench(**settings))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 Make = Callable[..., Bench]
@@ -330,89 +205,6 @@ def test_client_that_leaves_while_it_sends_is_counted(bench: Make) -> None:
     asyncio.run(guard.guard(scope, receive, send))
     assert guard.lines()[-1]["status"] == 499
     assert guard.board.total(Field.IN_FLIGHT) == 0
-
-
-# -- rates ------------------------------------------------------------------------------------------------------------
-
-
-def test_rate_is_kept_for_each_token(bench: Make) -> None:
-    guard = bench(tokens=ALL_TOKENS, rate=3.0)
-    first = [guard.ask("GET", "/v1/model", token=READ).status for _ in range(5)]
-    assert first == [200] * 3 + [429] * 2
-    assert guard.ask("GET", "/v1/model", token=WRITE).status == 200
-    refused = guard.ask("GET", "/v1/model", token=READ)
-    assert refused.problem()["type"] == "/problems/too-many-requests"
-    assert int(refused.headers["retry-after"]) == 1
-
-
-def test_guesses_of_tokens_count_towards_the_rate_of_the_client(bench: Make) -> None:
-    guard = bench(tokens=ALL_TOKENS, rate=3.0)
-    guesses = [guard.ask("GET", "/v1/model", token=f"guess-number-{number:04d}").status for number in range(5)]
-    assert guesses == [401] * 3 + [429] * 2
-    assert guard.ask("GET", "/v1/model", client="192.0.2.8").status == 401
-
-
-def test_addresses_of_one_network_of_ipv6_share_a_rate(bench: Make) -> None:
-    guard = bench(rate=2.0)
-    statuses = [guard.ask("GET", "/v1/model", client=f"2001:db8::{number}").status for number in range(1, 5)]
-    assert statuses == [200, 200, 429, 429]
-    assert guard.ask("GET", "/v1/model", client="2001:db8:0:1::1").status == 200
-
-
-# -- other origins and hosts ------------------------------------------------------------------------------------------
-
-
-def test_cors_is_closed_by_default(bench: Make) -> None:
-    guard = bench()
-    reply = guard.ask("GET", "/v1/model", headers={"origin": SHOP})
-    assert not [name for name in reply.headers if name.startswith("access-control")]
-    asked = {"origin": SHOP, "access-control-request-method": "POST"}
-    assert guard.ask("OPTIONS", "/v1/events", headers=asked).status == 405
-
-
-def test_page_of_another_origin_may_not_write(bench: Make) -> None:
-    guard = bench()
-    for origin in (SHOP, "null", "http://127.0.0.1:9000"):
-        assert guard.ask("POST", "/v1/events", headers={"origin": origin}).status == 403
-    assert guard.ask("POST", "/v1/events", headers={"origin": "http://127.0.0.1:8000"}).status == 200
-
-
-def test_allowed_origin_may_read_and_write(bench: Make) -> None:
-    guard = bench(origins=(SHOP,))
-    reply = guard.ask("POST", "/v1/events", headers={"origin": SHOP})
-    assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, SHOP)
-    preflight = guard.ask("OPTIONS", "/v1/events", headers={"origin": SHOP, "access-control-request-method": "POST"})
-    assert preflight.status == 204
-    assert preflight.headers["access-control-allow-methods"] == "POST"
-    assert "authorization" in preflight.headers["access-control-allow-headers"]
-    other = guard.ask("GET", "/v1/model", headers={"origin": "https://evil.example"})
-    assert "access-control-allow-origin" not in other.headers
-    assert other.headers["vary"] == "origin"
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000", "[::1]:8000", "LOCALHOST", "127.0.0.2"])
-def test_names_of_this_machine_are_answered(bench: Make, host: str) -> None:
-    assert bench().ask("GET", "/v1/model", headers={"host": host}).status == 200
-
-
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8000", "localhost.evil.example", "a/b", "[::1", "::1::"]
-)
-def test_name_that_was_made_to_resolve_here_is_refused(bench: Make, host: str) -> None:
-    guard = bench()
-    assert guard.ask("GET", "/v1/model", headers={"host": host}).problem()["status"] == 421
-    assert bench(tokens=ALL_TOKENS).ask("GET", "/v1/model", headers={"host": host}, token=READ).status == 200
-    assert bench(host="0.0.0.0").ask("GET", "/v1/model", headers={"host": host}).status == 200
-
-
-@pytest.mark.parametrize("text", ["*", "shop.example", "https://", "https://a.example/path", "https://u@a.example", ""])
-def test_origin_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(Exception, match="--origin is"):
-        check_origin(text)
-
-
-def test_origin_is_compared_without_case_and_slash() -> None:
-    assert check_origin("HTTPS://Shop.Example/") == SHOP
 
 
 # -- counters ---------------------------------------------------------------------------------------------------------
