@@ -105,7 +105,18 @@ def _service(folder: Path) -> Iterator[tuple[str, int]]:
     """Start ``dgcf serve``; yield its address and the id of its first process."""
     variables = {f"DGCF_{scope.upper()}_TOKEN": token for scope, token in TOKENS.items() if scope != "read"}
     data = tempfile.mkdtemp(dir=folder)
-    command = [sys.executable, "-m", "dgcf", "serve", str(folder / "model.dgcf"), "--port", "0", "--data", data, "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "dgcf",
+        "serve",
+        str(folder / "model.dgcf"),
+        "--port",
+        "0",
+        "--data",
+        data,
+        "--json",
+    ]
     with _process(command, variables, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
