@@ -40,6 +40,14 @@ MALFORMED = [
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.0\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: local host\r\n\r\n",
+    b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/0.9\r\nHost: localhost\r\n\r\n",
+    b"GET /\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: a\x00b\r\n\r\n",
     b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"GET http://[::1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -60,6 +68,23 @@ def test_malformed_request_is_a_problem(running: Make, data: bytes) -> None:
     with Peer(server) as peer:
         peer.send(GET)
         assert peer.answer()[0] == 200
+
+
+def test_field_after_the_body_is_not_one_of_the_head(running: Make) -> None:
+    with Peer(running()) as peer:
+        head = b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        peer.send(head + b"0\r\nX-Request-Id: of-a-trailer\r\nOrigin: http://other.example\r\n\r\n" + GET)
+        for _ in range(2):
+            status, headers, _ = peer.answer()
+            assert status == 200
+            assert headers["x-request-id"] != "of-a-trailer"
+
+
+def test_request_of_http_1_0_needs_no_host(running: Make) -> None:
+    with Peer(running()) as peer:
+        peer.send(b"GET /v1/model HTTP/1.0\r\n\r\n")
+        status, headers, _ = peer.answer()
+        assert (status, headers["connection"]) == (200, "close")
 
 
 def test_malformed_request_after_a_good_one_does_not_overtake_its_answer(running: Make) -> None:

@@ -7,6 +7,7 @@ Deadlines are checked by a sweep over all connections twice a second, so that a 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ LINGER_SECONDS, LINGER_BYTES = 2.0, 16 * 2**20
 FLUSH_SECONDS = 10.0
 GRACE_SECONDS = 0.5
 """How long an idle connection is kept when the service stops: a request may be on its way."""
+_HOST = re.compile(rb"(\[[0-9A-Za-z:._~%-]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(:[0-9]*)?")
 
 
 class Connections(ServerState):
@@ -157,7 +159,9 @@ class Protocol(HttpToolsProtocol):
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        """Take a field of the head; one that follows a body in chunks is ignored."""
+        if self._head_since is not None:
+            super().on_header(name, value)
         self._fields_bytes += len(name) + len(value) + 4
         if self._fields_bytes > self.limits.header_bytes:
             raise self._stop_parsing(self._head_too_large())
@@ -165,6 +169,7 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= PIPELINED:
             raise self._stop_parsing(Refusal(400, "too many requests were sent without awaiting an answer."))
+        self._check_head()
         super().on_headers_complete()
         self.scope["state"]["cycle"] = self.cycle
         self._head_since = None
@@ -172,6 +177,22 @@ class Protocol(HttpToolsProtocol):
             self._running = self.cycle
         if self.state.stopping:
             self.cycle.keep_alive = False
+
+    def _check_head(self) -> None:
+        """Refuse what RFC 9112 forbids and the parser accepts: other versions and codings, no host or several."""
+        version = self.parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            raise self._stop_parsing(Refusal(400, "the request is not HTTP/1.1 or HTTP/1.0; send HTTP/1.1."))
+        hosts = 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+                if hosts > 1 or _HOST.fullmatch(value) is None:
+                    raise self._stop_parsing(Refusal(400, "the header Host is invalid or repeated; send one host."))
+            elif name == b"transfer-encoding" and value.lower() != b"chunked":
+                raise self._stop_parsing(Refusal(400, "the transfer coding is unknown; send `chunked`, or a length."))
+        if hosts == 0 and version == "1.1":
+            raise self._stop_parsing(Refusal(400, "the header Host is missing; send it."))
 
     def on_message_complete(self) -> None:
         self._receiving = False
