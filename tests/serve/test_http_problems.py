@@ -117,13 +117,15 @@ WRONG_BODIES: list[tuple[str, Any, list[str]]] = [
     ("/v1/recommend", [], [""]),
     ("/v1/recommend", None, [""]),
     ("/v1/recommend", "text", [""]),
-    ("/v1/recommend", {}, ["/items"]),
+    ("/v1/recommend", {}, [""]),
+    ("/v1/recommend", {"user": "u00001", "k": 3}, [""]),
+    ("/v1/recommend", {"itmes": ["i00001"]}, ["/items", "/itmes"]),
     ("/v1/recommend", {"items": "i1"}, ["/items"]),
     ("/v1/recommend", {"items": [1.5, True, None, "", LONG, [], {}, 2**63]}, [f"/items/{n}" for n in range(8)]),
     ("/v1/recommend", {"items": ["é" * 33]}, ["/items/0"]),
     ("/v1/recommend", {"items": [0] * 21}, ["/items"]),
     ("/v1/recommend", {"users": [0] * 6}, ["/users"]),
-    ("/v1/recommend", {"users": [], "items": []}, ["/items"]),
+    ("/v1/recommend", {"users": [], "items": []}, [""]),
     ("/v1/recommend", {"items": [], "k": "5", "seen": 1, "why": None}, ["/k", "/seen", "/why"]),
     ("/v1/recommend", {"items": [], "k": True}, ["/k"]),
     ("/v1/recommend", {"items": [], "k": 51}, ["/k"]),
@@ -137,7 +139,8 @@ WRONG_BODIES: list[tuple[str, Any, list[str]]] = [
     ("/v1/recommend", {"items": [], "wy": 1, "x" * 200: 1}, ["/wy", "/" + "x" * 80]),
     ("/v1/explain", {"items": []}, ["/item"]),
     ("/v1/explain", {"items": [], "item": None, "top": -1}, ["/item", "/top"]),
-    ("/v1/events", {}, ["/user", "/item"]),
+    ("/v1/events", {}, [""]),
+    ("/v1/events", {"user": 1}, ["/item"]),
     ("/v1/events", {"events": []}, ["/events"]),
     ("/v1/events", {"events": [{"user": 1, "item": 2}] * 9}, ["/events"]),
     ("/v1/events", {"events": {}}, ["/events"]),
@@ -164,6 +167,20 @@ def test_bodies_are_checked(service: InProcess, target: str, body: Any, wrong: l
     content = b"null" if body is None else body
     reply = service.post(target, content, headers=JSON)
     assert places(reply) == [("body", at) for at in wrong]
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "sentence"),
+    [
+        ("/v1/recommend", {"k": 3}, "the request has neither users nor items; add one of them."),
+        ("/v1/recommend", {"users": [1], "items": [2]}, "the request has both users and items; send one of them."),
+        ("/v1/recommend", {"itmes": [1]}, "did you mean 'items'?"),
+        ("/v1/events", {"item": 1}, "the request has neither events nor user; add one of them."),
+        ("/v1/events", {"user": 1, "item": 2, "rating": 4}, "; it takes user, item, kind, weight, time, key."),
+    ],
+)
+def test_what_a_body_takes_is_said(service: InProcess, target: str, body: Any, sentence: str) -> None:
+    assert any(sentence in error["detail"] for error in service.post(target, body).json["errors"])
 
 
 def test_a_body_with_thousands_of_errors_is_refused_with_one_sentence(service: InProcess) -> None:

@@ -118,13 +118,19 @@ def test_broken_table_of_items_is_refused(model_file: Path, tmp_path: Path) -> N
     assert "absent.csv" in refused(str(model_file), "--port", "0", *words)
 
 
-@pytest.mark.parametrize("kind", ["absent", pytest.param("empty", marks=pytest.mark.slow), "cut"])
-def test_missing_or_broken_model_is_refused(kind: str, model_file: Path, tmp_path: Path) -> None:
-    model = tmp_path / "model.dgcf"
-    if kind != "absent":
-        content = model_file.read_bytes()
-        model.write_bytes(content[: len(content) // 2] if kind == "cut" else b"")
-    assert "model" in refused(str(model), "--port", "0", "--data", str(tmp_path / "d"))
+@pytest.mark.parametrize("kind", ["table", pytest.param("empty", marks=pytest.mark.slow), "cut"])
+def test_broken_model_is_refused_by_its_own_name(kind: str, model_file: Path, tmp_path: Path) -> None:
+    model, content = tmp_path / "model.dgcf", model_file.read_bytes()
+    model.write_bytes({"table": b"user,item\n1,2\n", "empty": b"", "cut": content[: len(content) // 2]}[kind])
+    sentence = refused(str(model), "--port", "0", "--data", str(tmp_path / "d"))
+    assert str(model) in sentence
+    assert "incoming" not in sentence
+
+
+def test_missing_model_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(DgcfError, match=re.escape(f"there is no model {tmp_path / 'absent'}")):
+        verb.command(tmp_path / "absent", port=0)
+    assert not list(tmp_path.iterdir())
 
 
 def test_missing_extra_is_refused(model_file: Path, tmp_path: Path) -> None:

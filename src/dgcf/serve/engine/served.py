@@ -75,6 +75,8 @@ def take_copy(model: Path, folder: Path) -> Path:
     What is copied is what was checked: the copy is loaded, not the original.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if not model.exists():
+        raise ModelRefusedError(f"there is no model {model}; give a run folder of `dgcf train` or a .dgcf file.")
     with _refused(model), exclusive_lock(folder):
         run = (model / loading.RUN).exists()
         if run:
@@ -87,12 +89,20 @@ def take_copy(model: Path, folder: Path) -> Path:
             else:
                 with atomic_file(beside) as part:
                     shutil.copyfile(source, part)
-            artifact.load(beside)
+            _check_copy(beside, source)
             target = folder / f"{_hash(beside)}{SUFFIX}"
             beside.replace(target)
         finally:
             beside.unlink(missing_ok=True)
         return target
+
+
+def _check_copy(copy: Path, source: Path) -> None:
+    """Refuse a copy that is not a recommender, by the name of what was copied."""
+    try:
+        artifact.load(copy)
+    except DgcfError as problem:
+        raise ModelRefusedError(str(problem).replace(str(copy), str(source))) from problem
 
 
 def load_copy(folder: Path, sha256: str, version: int, source: Path) -> Served:

@@ -45,13 +45,13 @@ _EXPECTED = {
 class Body:
     """A body that is a JSON object of one of several forms.
 
-    ``forms``: the schema of each form, by the field that only this form has; the last one needs none. ``examples``: as
-    OpenAPI has them.
+    ``forms``: the schema of each form, by the field that only this form has; a single form needs none. ``examples``:
+    as OpenAPI has them.
     """
 
     def __init__(self, forms: Mapping[str, TypeAdapter[Any]], description: str, examples: Mapping[str, Any]) -> None:
         self.forms, self.description, self.examples = dict(forms), description, dict(examples)
-        *self._marked, (_, self._other) = self.forms.items()
+        self._fields = {name for form in self.forms.values() for name in _fields(form.core_schema)}
 
     async def read(self, scope: Scope, receive: Receive, limit: int) -> Any:
         """Return the checked body; raise an error with status 400, 413, 415 or 422."""
@@ -65,13 +65,25 @@ class Body:
 
     def check(self, value: Any) -> Any:
         """Return the body of a JSON value; raise ``InvalidError``."""
-        form = self._other
-        if isinstance(value, dict):
-            form = next((form for field, form in self._marked if field in value), form)
+        form = self._form_of(value)
         try:
             return form.validate_python(value)
         except ValidationError as problem:
             _refuse(problem, form)
+
+    def _form_of(self, value: Any) -> TypeAdapter[Any]:
+        """Return the form of a body; raise ``InvalidError`` if it has the fields of none, or of several."""
+        *_, last = self.forms.values()
+        if len(self.forms) == 1 or not isinstance(value, dict):
+            return last
+        given = [field for field in self.forms if field in value]
+        if len(given) == 1:
+            return self.forms[given[0]]
+        if given:
+            raise InvalidError.of("body", "", f"the request has both {' and '.join(given)}; send one of them.")
+        if not value.keys() <= self._fields:  # a field may be misspelt; the errors of a form say so
+            return last
+        raise InvalidError.of("body", "", f"the request has neither {' nor '.join(self.forms)}; add one of them.")
 
     def document(self, schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the body as an object of OpenAPI; ``schemas``: those of the forms."""
@@ -135,7 +147,8 @@ def _sentence(error: ErrorDetails, form: TypeAdapter[Any]) -> str:
         core = form.core_schema
         known = _fields(core) if len(error["loc"]) == 1 else ()
         near = did_you_mean(str(error["loc"][-1])[:_SHOWN], known)
-        return f"the request has no such field{near or '; remove it.'}"
+        takes = f"; it takes {', '.join(known)}." if known else "; remove it."
+        return f"the request has no such field{near or takes}"
     expected = _EXPECTED.get(kind)
     if expected is not None:
         return f"expected {expected.format(**error.get('ctx', {}))}."

@@ -1,4 +1,4 @@
-"""What is checked before workers are started: packages, address, data folder."""
+"""What is checked before workers are started: packages, model, address, data folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from importlib.util import find_spec
 from pathlib import Path
 
-from dgcf.errors import ConfigError
+from dgcf.errors import ConfigError, DataError
 from dgcf.files import explain_os_errors, fcntl
 from dgcf.serve.server.handover import StartError
 
@@ -24,6 +24,12 @@ def require_packages() -> None:
     absent = [name for name in PACKAGES if find_spec(name) is None]
     if absent:
         raise ConfigError(f"the service needs {' and '.join(absent)}; install it with: pip install 'dgcf[serve]'.")
+
+
+def require_model(model: Path) -> None:
+    """Raise DataError if there is nothing at the path of the model."""
+    if not model.exists():
+        raise DataError(f"there is no model {model}; give a run folder of `dgcf train` or a .dgcf file.")
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from dgcf.errors import DgcfError
-from dgcf.serve.server.binding import DataFolder, bind, require_packages, url_of
+from dgcf.serve.server.binding import DataFolder, bind, require_model, require_packages, url_of
 from dgcf.serve.server.board import Board
 from dgcf.serve.server.handover import StartError, error_of_data, settings_as_data
 from dgcf.serve.server.log import Log
@@ -208,6 +208,7 @@ class Supervisor:
 def serve(settings: Settings, announce: Callable[[dict[str, Any]], None], warn: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; ``announce`` is called with the address when the service is ready."""
     require_packages()
+    require_model(settings.model)
     with closing(bind(settings.host, settings.port)) as sock, closing(DataFolder(settings.data)) as folder:
         if folder.shared:
             warn(
