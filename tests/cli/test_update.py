@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -184,6 +186,18 @@ def test_nothing_new_says_so_and_writes_nothing(shop: Path, tmp_path: Path) -> N
     assert "nothing to update" in done.stdout
     assert not (tmp_path / "run").exists()
     assert invoke("update", shop / "run", shop / "old.csv", "--out", tmp_path / "run")["updated"] is False
+
+
+def test_export_without_events_says_so_and_writes_nothing(shop: Path, tmp_path: Path) -> None:
+    columns = {"user": pa.string(), "item": pa.string(), "timestamp": pa.float64()}
+    columns |= {"kind": pa.string(), "weight": pa.float64(), "seq": pa.int64()}
+    pq.write_table(pa.schema(list(columns.items())).empty_table(), tmp_path / "events.parquet")
+    done = CliRunner().invoke(
+        application(), ["update", str(shop / "run"), str(tmp_path / "events.parquet"), "--out", str(tmp_path / "run")]
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "nothing to update: there are no events" in done.stdout
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

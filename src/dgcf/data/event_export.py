@@ -38,6 +38,16 @@ def is_event_export(source: Any) -> bool:
     return {row[0]: row[1] for row in described} == COLUMNS
 
 
+def is_empty_export(source: Any) -> bool:
+    """Return whether a source is an export without events."""
+    import duckdb
+
+    if not is_event_export(source):
+        return False
+    with duckdb.connect() as con:
+        return not con.execute(f"SELECT 1 FROM read_parquet({path_literal(local_path(source))}) LIMIT 1").fetchall()
+
+
 def export_options(*, weighted: bool) -> ReadOptions:
     """Return how to read an export; ``weighted``: with the weights of the events."""
     return ReadOptions(

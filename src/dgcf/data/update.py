@@ -44,6 +44,9 @@ class Counts:
         return asdict(self)
 
 
+NO_CHANGE = Counts(0, 0, 0, 0, 0, 0, "time")
+
+
 def seconds_of_window(text: str) -> float:
     """Return the length of a window such as ``365d``, ``52w`` or ``48h`` in seconds."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([hdw])\s*", text)

@@ -15,7 +15,8 @@ from typing import Any
 
 from dgcf.data import Dataset
 from dgcf.data.columns import ReadOptions
-from dgcf.data.update import Counts
+from dgcf.data.event_export import is_empty_export
+from dgcf.data.update import NO_CHANGE, Counts
 from dgcf.data.update import update as update_dataset
 from dgcf.errors import ConfigError
 from dgcf.evaluate.validation import validator
@@ -61,13 +62,15 @@ def update(
 ) -> dict[str, Any]:
     """Update the model at ``source`` with ``rows`` in a new run folder, and return its summary.
 
-    If nothing changes, because all pairs are known and none expires, no folder is written.
+    If nothing changes, because all pairs are known and none expires, or there are no events, no folder is written.
     """
     started = time.perf_counter()
     parent = open_parent(source, data, options)
     require_order(parent)
     path = target or _free_folder(source)
     Run.refuse_taken(path)
+    if how.window is None and is_empty_export(rows):
+        return {"updated": False, "run": str(source), "rows": {}, **NO_CHANGE.to_dict()}
     new = read_new_rows(rows, parent, read)
     dataset, counts = update_dataset(parent.dataset, new, window=how.window, held_out=how.held_out, seed=parent.seed)
     if note := note_if_unknown(new, parent):

@@ -14,11 +14,9 @@ def draw(answer: Mapping[str, Any]) -> None:
     """Print the counts of an update, a table of its metric, and what to do next."""
     draw_record(answer["rows"])
     if not answer["updated"]:
-        out.print(
-            f"nothing to update: all {answer['known_pairs']:,} pairs are known, and none expires; {answer['run']} is "
-            "up to date.",
-            soft_wrap=True,
-        )
+        known = answer["known_pairs"]
+        why = f"all {known:,} pairs are known, and none expires" if known else "there are no events"
+        out.print(f"nothing to update: {why}; {answer['run']} is up to date.", soft_wrap=True)
         return
     counts = {"new": "new_pairs", "known before": "known_pairs", "expired": "expired_pairs"}
     pairs = ", ".join(f"{answer[name]:,} {word}" for word, name in counts.items())
