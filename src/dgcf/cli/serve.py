@@ -32,7 +32,8 @@ def command(
         int, Option(help="Processes that answer, each with the model in memory.", min=1, max=MAX_WORKERS)
     ] = 1,
     data: Annotated[
-        Path | None, Option(help="Folder of the events.", show_default="MODEL-service, beside the model")
+        Path | None,
+        Option(help="Folder of the events, which restarts use again.", show_default="MODEL-service, beside the model"),
     ] = None,
     tokens: Annotated[
         Path | None,
@@ -44,7 +45,10 @@ def command(
     ] = None,
     items_table: Annotated[
         Path | None,
-        Option(help="CSV or Parquet file with attributes of the items, for rules such as max_per.", show_default=False),
+        Option(
+            help="CSV or Parquet file with a column of the item, and attributes for rules such as max_per.",
+            show_default=False,
+        ),
     ] = None,
     rate: Annotated[
         float | None, Option(help="Requests a second for each token or client.", show_default="no limit")
@@ -104,7 +108,9 @@ def seconds_of(retention: str) -> float:
     except (ValueError, KeyError):
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ConfigError(f"--retention is {retention!r}, expected a length in hours, days or weeks, such as 30d.")
+        raise ConfigError(
+            f"--retention is {retention!r}, expected a length above 0 in hours, days or weeks, such as 30d."
+        )
     return seconds
 
 
