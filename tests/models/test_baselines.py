@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,29 @@ def test_popularity_is_the_number_of_users() -> None:
     scores = all_scores(solved("popularity", pairs), pairs)
     np.testing.assert_array_equal(scores, np.tile(dense(pairs).sum(0), (30, 1)))
     assert isinstance(Popularity(2, 3, PopularityConfig()).ranking(pairs), Embeddings)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.01, 0.2, 3.0]))
+def test_recent_popularity_halves_with_the_share_of_later_pairs(seed: int, halflife: float) -> None:
+    """By plain loops, in any unit of time; pairs of the same time have the same age."""
+    pairs = random_pairs(seed)
+    times = np.random.default_rng(seed).integers(0, 25, len(pairs)).astype(np.float64)
+    expected = np.zeros(pairs.n_items)
+    for item, time in zip(pairs.indices, times, strict=True):
+        later = sum(other > time for other in times) / len(pairs)
+        expected[item] += 0.5 ** (later / halflife)
+    for unit in (1.0, 1e9):
+        model = Popularity(30, pairs.n_items, PopularityConfig(halflife=halflife))
+        model.solve(replace(pairs, time=times * unit), 0)
+        np.testing.assert_allclose(model.items[:, 0], expected, rtol=1e-6)
+
+
+def test_recent_popularity_needs_times() -> None:
+    with pytest.raises(
+        ConfigError, match="halflife of popularity needs the time of every pair, which this data does not"
+    ):
+        Popularity(30, 20, PopularityConfig(halflife=0.1)).solve(random_pairs(6), 0)
 
 
 def test_random_orders_are_uniform_and_differ_between_users() -> None:

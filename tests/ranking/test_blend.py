@@ -29,12 +29,13 @@ BACKENDS: list[Backend] = [NumpyBackend(), TorchBackend()]
 
 @dataclass(frozen=True)
 class Case:
-    """A composed ranking in dense arrays: user rows, item rows, W (n_items, n_items), and who has what."""
+    """A composed ranking in dense arrays: user rows, item rows, W (n_items, n_items), who has what, and a prior."""
 
     users: NDArray[np.float32]
     items: NDArray[np.float32]
     W: NDArray[np.float32]
     having: NDArray[np.bool_]
+    prior: NDArray[np.float32] | None = None
 
     @property
     def pairs(self) -> Pairs:
@@ -42,18 +43,18 @@ class Case:
 
     @property
     def ranking(self) -> Blend[NDArray[np.float32]]:
-        return Blend(Embeddings(self.users, self.items, ConstantRow()), self.pairs, sparse(self.W))
+        return Blend(Embeddings(self.users, self.items, ConstantRow()), self.pairs, sparse(self.W), self.prior)
 
     @property
     def on_torch(self) -> Blend[torch.Tensor]:
         users, items = torch.from_numpy(self.users), torch.from_numpy(self.items)
-        return Blend(Embeddings(users, items), self.pairs, sparse(self.W))
+        return Blend(Embeddings(users, items), self.pairs, sparse(self.W), self.prior)
 
     @property
     def scores(self) -> Floats:
-        """``⟨e_u, e_i⟩ + d_u^-½ Σ_j W[j, i]``, (n_users, n_items)."""
+        """``⟨e_u, e_i⟩ + d_u^-½ Σ_j W[j, i] + p_i``, (n_users, n_items)."""
         products = self.users.astype(np.float64) @ self.items.astype(np.float64).T
-        return np.asarray(products + self.sums)
+        return np.asarray(products + (0.0 if self.prior is None else self.prior) + self.sums)
 
     @property
     def scale(self) -> Floats:
@@ -98,7 +99,8 @@ def cases(draw: st.DrawFn) -> tuple[Case, np.random.Generator]:
 
     W = numbers(n_items, n_items) * (rng.random((n_items, n_items)) < draw(st.sampled_from([0.0, 0.3, 1.0])))
     having = rng.random((n_users, n_items)) < rng.choice([0.0, 0.3, 1.0], (n_users, 1))
-    return Case(numbers(n_users, dim), numbers(n_items, dim), W.astype(np.float32), having), rng
+    prior = numbers(n_items) if draw(st.booleans()) else None
+    return Case(numbers(n_users, dim), numbers(n_items, dim), W.astype(np.float32), having, prior), rng
 
 
 @given(cases(), st.integers(1, 16), st.sampled_from([1, 30, 2**22]), st.sampled_from([0.0, 0.5, 1.0]))

@@ -165,8 +165,8 @@ def rewritten(snapshot: Snapshot, folder: Path, change: Any) -> Path:
 
 
 def test_newer_format_is_refused(small: tuple[Snapshot, bytes], tmp_path: Path) -> None:
-    path = rewritten(small[0], tmp_path / "new", lambda manifest: manifest.update(format=4))
-    with pytest.raises(ArtifactError, match=r"written by a newer dgcf \(format 4, this one reads 3\); upgrade dgcf"):
+    path = rewritten(small[0], tmp_path / "new", lambda manifest: manifest.update(format=5))
+    with pytest.raises(ArtifactError, match=r"written by a newer dgcf \(format 5, this one reads 4\); upgrade dgcf"):
         artifact.load(path)
 
 

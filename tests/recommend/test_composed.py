@@ -27,6 +27,7 @@ from dgcf.ranking.user_rules import BlendedRule, embeddings_rule
 from dgcf.ranking.weights import SparseWeights
 from dgcf.recommend import Recommender, Snapshot, artifact, container, load
 from dgcf.recommend.batch import Batch
+from dgcf.recommend.explain import POPULAR
 from dgcf.recommend.export import export
 from dgcf.train import Size, resolve, train
 from tests.ranking.test_blend import sparse
@@ -36,17 +37,25 @@ Dense = NDArray[np.float64]
 WEIGHTS = "weights.safetensors"
 
 
-def with_weights(snapshot: Snapshot, seed: int = 0, share: float = 0.5) -> Snapshot:
-    """The snapshot of the same model with random weights between items added, some of them negative."""
+def with_weights(snapshot: Snapshot, seed: int = 0, share: float = 0.5, prior: bool = False) -> Snapshot:
+    """The snapshot of the same model with random weights between items added, some negative, and with a prior."""
     rng = np.random.default_rng(seed)
     n = snapshot.n_items
     W = (rng.normal(size=(n, n)) * (rng.random((n, n)) < share)).astype(np.float32)
     base = snapshot.embeddings
-    return replace(snapshot, ranking=Blend(base, snapshot.train, sparse(W)))
+    p = rng.random(n).astype(np.float32) if prior else None
+    return replace(snapshot, ranking=Blend(base, snapshot.train, sparse(W), p))
 
 
 def composed(dataset: Dataset, model: str = "dgcf", seed: int = 0, **settings: Any) -> Snapshot:
-    return with_weights(untrained(dataset, model, seed, **settings), seed)
+    """An untrained model with random weights between items; with a prior if the number of items is even."""
+    return with_weights(untrained(dataset, model, seed, **settings), seed, prior=dataset.n_items % 2 == 0)
+
+
+def prior_of(snapshot: Snapshot) -> Dense:
+    assert isinstance(snapshot.ranking, Blend)
+    prior = snapshot.ranking.prior
+    return np.zeros(snapshot.n_items) if prior is None else prior.astype(float)
 
 
 def weights_of(snapshot: Snapshot) -> Dense:
@@ -70,7 +79,8 @@ def added(snapshot: Snapshot, items: Any) -> Dense:
 def dense_scores(snapshot: Snapshot) -> Dense:
     """All scores in float64, (n_users, n_items)."""
     products = snapshot.user_rows.astype(float) @ snapshot.item_rows.astype(float).T
-    return np.stack([products[user] + added(snapshot, snapshot.train[user]) for user in range(snapshot.n_users)])
+    weighted = np.stack([added(snapshot, snapshot.train[user]) for user in range(snapshot.n_users)])
+    return np.asarray(products + weighted + prior_of(snapshot))
 
 
 def best(scores: Dense, allowed: NDArray[np.bool_], k: int) -> list[int]:
@@ -116,7 +126,7 @@ def test_a_new_user_has_the_folded_row_and_the_weights_of_the_items(
             rec.recommend_for(items)
         return
     row = rec.folding.fold("user", np.array(items)).ranked.astype(float)
-    scores = snapshot.item_rows.astype(float) @ row + added(snapshot, known)
+    scores = snapshot.item_rows.astype(float) @ row + added(snapshot, known) + prior_of(snapshot)
     table = rec.recommend_for(items, dataset.n_items)
     assert table["item"] == best(scores, ~np.isin(range(dataset.n_items), items), dataset.n_items)
     np.testing.assert_allclose(table["score"], scores[table["item"]], rtol=1e-9, atol=1e-9)
@@ -187,9 +197,13 @@ def test_parts_sum_to_the_score(dataset: Dataset, chosen: Any) -> None:
             assert list(values.values()) == sorted(values.values(), reverse=True)
             assert sum(result.by_kind.values()) == pytest.approx(result.score, abs=1e-4)
             without = plain.explain(user, item)
-            assert tuple(part for part in result.parts if part.kind != "weights") == without.parts
+            popular = [part.value for part in result.parts if part.title == POPULAR]
+            assert popular == ([] if snapshot.ranking.prior is None else [prior_of(snapshot)[item]])  # type: ignore[attr-defined]
+            rest = tuple(part for part in result.parts if part.kind != "weights" and part.title != POPULAR)
+            assert rest == without.parts
             assert result.by_layer == without.by_layer
-            assert sum(result.by_layer) + result.by_kind["weights"] == pytest.approx(result.score, abs=1e-4)
+            blended = result.by_kind["weights"] + sum(popular)
+            assert sum(result.by_layer) + blended == pytest.approx(result.score, abs=1e-4)
             short = result.top(1)
             assert sum(part.value for part in short.parts) == pytest.approx(result.score - result.residual, abs=1e-9)
             assert sum(part.count for part in short.parts) == len(result.parts)
@@ -215,7 +229,7 @@ def test_parts_sum_to_the_score_of_a_new_user(dataset: Dataset, chosen: Any, dat
 SOLVED: list[tuple[str, dict[str, Any]]] = [
     ("ials", {"factors": 6, "regularization": 2.0, "blend": "gf-cf(rank=8)+ease(l2=20)", "blend_weights": "0.6+0.4"}),
     ("popularity", {"blend": "item-knn", "blend_weights": 0.5}),
-    ("lightgcn", {"dim": 6, "epochs": 2, "blend": "bspm(rank=8)+ease(l2=20)", "blend_weights": "0.5+0.3"}),
+    ("lightgcn", {"dim": 6, "epochs": 2, "blend": "bspm(rank=8)+popularity", "blend_weights": "0.5+0.3"}),
     ("dgcf", {"dim": 6, "epochs": 2}),
 ]
 
@@ -378,11 +392,12 @@ def test_format_is_the_oldest_that_can_hold_the_members(tmp_path: Path) -> None:
     plain = untrained(random_dataset())
     both = with_weights(plain)
     alone = replace(plain, ranking=ItemWeights(plain.train, both.ranking.item_weights), load_layers=None)  # type: ignore[arg-type]
-    saved = [artifact.save(one, tmp_path / f"{number}.dgcf") for number, one in enumerate((plain, alone, both))]
-    assert [format_of(path) for path in saved] == [1, 2, 3]
+    every = (plain, alone, both, with_weights(plain, prior=True))
+    saved = [artifact.save(one, tmp_path / f"{number}.dgcf") for number, one in enumerate(every)]
+    assert [format_of(path) for path in saved] == [1, 2, 3, 4]
     kinds = [decode(members_of(path)[WEIGHTS])["indices"].dtype for path in saved[1:]]
-    assert kinds == [np.int32, np.uint16]
-    assert all(same(artifact.load(path), one) for path, one in zip(saved, (plain, alone, both), strict=True))
+    assert kinds == [np.int32, np.uint16, np.uint16]
+    assert all(same(artifact.load(path), one) for path, one in zip(saved, every, strict=True))
 
 
 @pytest.mark.parametrize(("n_items", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.int32)])

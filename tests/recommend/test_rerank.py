@@ -35,7 +35,7 @@ def kinds_of(case: Case) -> dict[str, tuple[Ranking, Floats, Floats]]:
         "embeddings": (case.ranking.base, products, 0 * sums),
         "dense weights": (ItemWeights(case.pairs, DenseWeights(case.W)), 0 * products, sums),
         "sparse weights": (ItemWeights(case.pairs, sparse(case.W)), 0 * products, sums),
-        "composed": (case.ranking, products, case.sums),
+        "composed": (case.ranking, products + (0.0 if case.prior is None else case.prior), case.sums),
     }
 
 

@@ -78,7 +78,7 @@ def update(
     about = {"rows": dict(new.record), **counts.to_dict()}
     if not counts.new_pairs and not counts.expired_pairs:
         return {"updated": False, "run": str(source), **about}
-    recipe = parent.recipe_of_update(how.most_epochs(parent), PATIENCE, how.settings)
+    recipe = parent.recipe_of_update(dataset, how.most_epochs(parent), PATIENCE, how.settings)
     begun = begin(parent, dataset, recipe, path, counts, options)
     summary = train_runs([begun.run], dataset, recipe, options, blender=begun.folded.blender)[0]
     answer = {**summary, "updated": True, **about, "metric": recipe.train.metric, "update": begun.about(summary)}

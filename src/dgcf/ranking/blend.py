@@ -1,4 +1,4 @@
-"""The composed ranking: the inner products of embeddings plus the weights between items."""
+"""The composed ranking: the inner products of embeddings, plus weights between items and a prior of each item."""
 
 from __future__ import annotations
 
@@ -54,20 +54,29 @@ def item_sum_scale(degrees: NDArray[np.integer]) -> Floats:
     return np.where(degrees > 0, 1.0 / np.sqrt(np.maximum(degrees, 1)), 0.0)
 
 
+def with_column(rows: Rows, column: NDArray[Any]) -> Rows:
+    """Return rows (n, dim) with one more column, (n, dim + 1) float32."""
+    return np.column_stack([rows, column]).astype(np.float32, copy=False)
+
+
 @dataclass(frozen=True, eq=False)
 class Blend(Generic[Array]):
-    """A composed ranking, ``s(u, i) = ⟨e_u, e_i⟩ + d_u^-½ Σ_j W[j, i]`` over the d_u training items j of u.
+    """A composed ranking, ``s(u, i) = ⟨e_u, e_i⟩ + d_u^-½ Σ_j W[j, i] + p_i`` over the d_u training items j of u.
 
     ``base``: the embeddings, as tensors on any device after training and as float32 arrays for serving; ``weights``: W
-    (n_items, n_items), which contains the factors of its parts; ``pairs``: the training pairs.
+    (n_items, n_items), which contains the factors of its parts; ``pairs``: the training pairs; ``prior``: p (n_items,)
+    float32, the same for every user, or None. In the index, p is one more column of the items' rows.
     """
 
     base: Embeddings[Array]
     pairs: Pairs
     weights: SparseWeights
+    prior: Rows | None = None
 
     def __post_init__(self) -> None:
         n_items = self.base.items.shape[0]
+        if self.prior is not None and self.prior.shape != (n_items,):
+            raise DataError(f"the prior has the shape {self.prior.shape}, but there are {n_items} items.")
         if self.weights.shape != (n_items, n_items) or self.pairs.n_items != n_items:
             raise DataError(
                 f"the weights have the shape {self.weights.shape} and the pairs {self.pairs.n_items} items, but "
@@ -98,23 +107,32 @@ class Blend(Generic[Array]):
             from dgcf.ranking.torch_backend import item_sums
 
             scores += item_sums(scores.device, self.weights, items, scale)
+        if self.prior is not None:
+            scores += self.prior if isinstance(scores, np.ndarray) else scores.new_tensor(self.prior)
         return scores
 
     def pair_scores(self, user_idx: Indices, item_idx: Indices) -> Floats:
         users, place = np.unique(user_idx, return_inverse=True)
-        items = self.pairs.take(users)
-        scale = item_sum_scale(items.user_degrees)
+        queries, rows = self.queries(users), self.base.to_numpy().items[item_idx]
+        if self.prior is not None:
+            rows = with_column(rows, self.prior[item_idx])
         sums = np.zeros(len(user_idx))
-        for number, row in enumerate(self.weights.each_sum(items)):
+        for number, row in enumerate(self.weights.each_sum(queries.items)):
             chosen = place == number
-            sums[chosen] = row[item_idx[chosen]] * scale[number]
-        return self.base.pair_scores(user_idx, item_idx) + sums
+            sums[chosen] = row[item_idx[chosen]] * queries.scale[number]
+        return exact_scores(queries.rows, rows, Candidates(place, np.arange(len(rows)))) + sums
 
     def index(self) -> BlendIndex:
-        return BlendIndex(self.base.index(), WeightIndex(self.weights))
+        rows = self.base.to_numpy().items
+        rows = rows if self.prior is None else with_column(rows, self.prior)
+        return BlendIndex(EmbeddingIndex(rows), WeightIndex(self.weights))
 
     def queries(self, user_idx: Indices) -> BlendQueries:
-        return blend_queries(self.base.queries(user_idx), self.pairs.take(user_idx))
+        return self.queries_of(self.base.queries(user_idx), self.pairs.take(user_idx))
+
+    def queries_of(self, rows: Rows, items: Pairs) -> BlendQueries:
+        """Return the queries of users with these rows (n, dim) and items."""
+        return blend_queries(rows if self.prior is None else with_column(rows, np.ones(len(rows))), items)
 
     def similarity(self, side: Side) -> Similarity:
         """Return cosines of users; of items, cosines plus the weights between them."""
@@ -125,11 +143,12 @@ class Blend(Generic[Array]):
         return BlendSimilarity(arrays.items, self.weights, float(np.prod(list(lengths))))
 
     def to_numpy(self) -> Blend[Rows]:
-        return Blend(self.base.to_numpy(), self.pairs, self.weights)
+        return Blend(self.base.to_numpy(), self.pairs, self.weights, self.prior)
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         own = ItemWeights(self.pairs, self.weights).arrays()
-        return {**self.base.arrays(), **{f"blend_{name}": array for name, array in own.items()}}
+        prior = {} if self.prior is None else {"prior": self.prior}
+        return {**self.base.arrays(), **{f"blend_{name}": array for name, array in {**own, **prior}.items()}}
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dgcf.data.pairs import Pairs
 from dgcf.ranking.arrays import Floats, Indices, Rows
-from dgcf.ranking.blend import BlendIndex, BlendQueries
+from dgcf.ranking.blend import BlendIndex, BlendQueries, with_column
 from dgcf.ranking.topk import Candidates, EmbeddingIndex, ItemIndex, WeightIndex, exact_scores
 
 
@@ -21,9 +21,9 @@ def boosted_index(index: ItemIndex[Any], boost: Rows) -> ItemIndex[Any]:
     """Return the index of items with the boosts (n_items,), to be searched with ``boosted_queries``."""
     match index:
         case EmbeddingIndex(rows=rows):
-            return EmbeddingIndex(_with_column(rows, boost))
+            return EmbeddingIndex(with_column(rows, boost))
         case BlendIndex(rows=rows, weights=weights):
-            return BlendIndex(EmbeddingIndex(_with_column(rows.rows, boost)), weights)
+            return BlendIndex(EmbeddingIndex(with_column(rows.rows, boost)), weights)
         case WeightIndex():
             return BlendIndex(EmbeddingIndex(boost[:, None]), index)
     raise TypeError(f"{type(index).__name__} cannot be boosted")
@@ -33,11 +33,11 @@ def boosted_queries(queries: Any, unit: Rows) -> Any:
     """Return the queries for a boosted index; ``unit`` (n,) is what a boost of 1 adds to a score of each."""
     match queries:
         case BlendQueries(rows=rows):
-            return queries._replace(rows=_with_column(rows, unit))
+            return queries._replace(rows=with_column(rows, unit))
         case Pairs():
             return BlendQueries(unit[:, None], queries, np.ones(len(unit)))
         case _:
-            return _with_column(queries, unit)
+            return with_column(queries, unit)
 
 
 def take_queries(queries: Any, chosen: Indices) -> Any:
@@ -84,7 +84,3 @@ def stacked(parts: Sequence[Pairs]) -> Pairs:
     lengths = np.concatenate([np.diff(part.indptr) for part in parts])
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return Pairs(indptr, np.concatenate([part.indices for part in parts]), parts[0].n_items)
-
-
-def _with_column(rows: Rows, column: Rows) -> Rows:
-    return np.column_stack([rows, column]).astype(np.float32, copy=False)

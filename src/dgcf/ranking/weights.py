@@ -92,6 +92,11 @@ class SparseWeights(WeightMatrix):
     values: NDArray[np.float32]
     n_columns: int
 
+    @classmethod
+    def empty(cls, n: int) -> SparseWeights:
+        """Return n rows and columns without an entry."""
+        return cls(np.zeros(n + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), n)
+
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.indptr) - 1, self.n_columns

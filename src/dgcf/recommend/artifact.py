@@ -4,7 +4,7 @@
 ``embeddings.safetensors``   ``users`` (n_users, dim), ``items`` (n_items, dim); or, since format 2,
 ``weights.safetensors``      W (n_items, n_items): ``values``, and ``indptr`` and ``indices`` if it is sparse; since
                              format 3 beside the embeddings of a composed ranking, with ``indices`` of two bytes each
-                             if there are at most 65,536 items
+                             if there are at most 65,536 items; since format 4 with ``prior`` (n_items,)
 ``layers.safetensors``       ``layers`` (L + 1, N, dim), ``gate_logits``: for fold-in and explanations, read on demand
 ``data.safetensors``         the bytes of the ids, the training pairs, and the pairs of the other splits
 ``titles.json``              titles of users and items, if there are any
@@ -108,8 +108,10 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
     if isinstance(rule, ConstantRow):
         about["users"] = "constant"
     members = {ABOUT: json.dumps(about, indent=1, ensure_ascii=False).encode(), DATA: encode(_data(snapshot))}
+    prior = snapshot.ranking.prior if isinstance(snapshot.ranking, Blend) else None
     if weights is not None:
-        members[WEIGHTS] = encode(_weight_arrays(weights, compact=embeddings is not None))
+        added = {} if prior is None else {"prior": prior}
+        members[WEIGHTS] = encode({**_weight_arrays(weights, compact=embeddings is not None), **added})
     if embeddings is not None:
         members[EMBEDDINGS] = encode({"users": embeddings.users, "items": embeddings.items})
     layers = snapshot.layers
@@ -119,7 +121,7 @@ def save(snapshot: Snapshot, path: str | Path, *, overwrite: bool = False, sign:
     titles = {"users": snapshot.users.titles, "items": snapshot.items.titles}
     if any(titles.values()):
         members[TITLES] = json.dumps(titles, ensure_ascii=False).encode()
-    version = 3 if {WEIGHTS, EMBEDDINGS} <= members.keys() else 2 if WEIGHTS in members else 1
+    version = 1 + (WEIGHTS in members) + ({WEIGHTS, EMBEDDINGS} <= members.keys()) + (prior is not None)
     key = None if sign is None else Path(sign).expanduser()
     return container.write(Path(path), members, overwrite=overwrite, known=MEMBERS, version=version, sign=key)
 
@@ -189,9 +191,10 @@ def _assemble(opened: Container) -> Snapshot:
 def _ranking(opened: Container, head: _Head, train: Pairs) -> Ranking:
     if WEIGHTS not in opened and EMBEDDINGS not in opened:
         raise InvalidFileError(f"it has neither {EMBEDDINGS} nor {WEIGHTS}")
-    weights = None
+    weights, added = None, Arrays()
     if WEIGHTS in opened:
-        weights = _weights(_decode_tensors(opened.read(WEIGHTS), WEIGHTS), train.n_items)
+        added = _decode_tensors(opened.read(WEIGHTS), WEIGHTS)
+        weights = _weights(added, train.n_items)
     if EMBEDDINGS not in opened:
         assert weights is not None
         if LAYERS in opened:
@@ -205,7 +208,8 @@ def _ranking(opened: Container, head: _Head, train: Pairs) -> Ranking:
         return embeddings
     if not isinstance(weights, SparseWeights):
         raise InvalidFileError(f"{WEIGHTS} beside {EMBEDDINGS} is dense, expected sparse weights")
-    return Blend(embeddings, train, weights)
+    prior = _floats(added, "prior", (train.n_items,)) if "prior" in added else None
+    return Blend(embeddings, train, weights, prior)
 
 
 def _user_rule(head: _Head, layers: bool) -> UserRule | None:

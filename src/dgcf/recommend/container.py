@@ -24,8 +24,9 @@ from dgcf.stored import FileEntry, InvalidFileError, check_type, decode_json, fi
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 KIND = "dgcf recommender"
-FORMAT = 3
-"""The newest format: 2 may hold item weights in place of embeddings, 3 both. Embeddings alone are written as 1."""
+FORMAT = 4
+"""The newest format: 2 may hold item weights in place of embeddings, 3 both, 4 also a
+prior. Embeddings alone are written as 1."""
 SUFFIX = ".dgcf"
 DESCRIPTION_BYTES = _PART_BYTES = 2**20
 _DIRECTORY_BYTES = 2**17  # more than the longest ZIP comment, which zipfile searches

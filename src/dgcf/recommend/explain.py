@@ -12,7 +12,7 @@ E_u⁽⁰⁾ of a new user is a mean over the user's items in turn, so it is spl
 
 So ``⟨e_u, e_i⟩`` is a sum over layers l of the contributions of the user's own items (direct neighbours j), of similar
 users (cross-hop neighbours j), and of the user's own prior E_u⁽⁰⁾, which the self term carries from layer to layer. A
-composed ranking adds a term ``d_u^-½ W[j, i]`` for each of the user's items j.
+composed ranking adds a term ``d_u^-½ W[j, i]`` for each of the user's items j, and the prior p_i of the item.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ KINDS: dict[Kind, str] = {
     "prior": "your own prior",
     "negative": "items to avoid",
 }
+POPULAR = "popularity among all users"
 _NAMED = 3
 _COLOURS = {"weights": "#3a8f5c", "item": "#3b6fb6", "user": "#e08a2e", "prior": "#7a7a7a", "negative": "#b8434e"}
 _BARS = 8
@@ -50,8 +51,8 @@ _BARS = 8
 class Part:
     """The contribution of one source to the score, ``value``: the sum of ``layers`` (L + 1 numbers) and ``added``.
 
-    ``added`` is what the item weights of a composed ranking add. ``id`` is None for the prior, and for the sum of
-    ``count`` sources.
+    ``added`` is what the item weights or the prior of a composed ranking add. ``id`` is None for a prior, and for the
+    sum of ``count`` sources.
     """
 
     kind: Kind
@@ -90,14 +91,16 @@ class Explanation:
     parts: tuple[Part, ...]
     taken_by: int
 
-    def with_item_weights(self, values: Sequence[tuple[int, float]], items: Vocabulary) -> Explanation:
-        """Return the explanation of the score with these contributions of items added, given by index."""
+    def with_blend(self, values: Sequence[tuple[int, float]], prior: float | None, items: Vocabulary) -> Explanation:
+        """Return the explanation of the score with these contributions of items, given by index, and a prior added."""
         nothing = tuple(0.0 for _ in self.parts[0].layers) if self.parts else (0.0,)
         ranked = sorted(values, key=lambda pair: -pair[1])
         added = [
             Part("weights", items.id_of(item), items.title_of(item), nothing, added=value) for item, value in ranked
         ]
-        score = self.score + float(sum(value for _, value in values))
+        if prior is not None:
+            added.append(Part("prior", None, POPULAR, nothing, added=prior))
+        score = self.score + float(sum(value for _, value in values)) + (prior or 0.0)
         return replace(self, score=score, parts=(*added, *self.parts))
 
     def minus(self, other: Explanation, factor: float) -> Explanation:
@@ -160,6 +163,7 @@ class Explanation:
         it is more than any of these.
         """
         items, kinds = self._own_items(), self.by_kind
+        popular = sum(part.value for part in self.parts if part.title == POPULAR and part.kind == "prior")
         alike = sum(part.count for part in self.parts if part.kind == "user")
         itself = items.pop(self.item, ("", 0.0))[1]
         named = sorted((entry for entry in items.values() if entry[1] > 0), key=lambda entry: -entry[1])[:_NAMED]
@@ -170,8 +174,10 @@ class Explanation:
         if self.taken_by and kinds["user"] > 0:
             users = "1 similar user" if alike == 1 else f"{self.taken_by:,} of {alike:,} similar users"
             reasons.append((kinds["user"], f"{users} {'has' if self.taken_by == 1 else 'have'} it"))
-        if self.score > 0 and kinds["prior"] > max((value for value, _ in reasons), default=0.0):
-            reasons.append((kinds["prior"], "your own learned prior"))
+        largest = max((value for value, _ in reasons), default=0.0)
+        for value, reason in ((popular, "it is popular"), (kinds["prior"] - popular, "your own learned prior")):
+            if self.score > 0 and value > largest:
+                reasons.append((value, reason))
         return reasons
 
     def _own_items(self) -> dict[RawId, tuple[str, float]]:

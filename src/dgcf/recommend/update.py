@@ -35,7 +35,8 @@ from dgcf.recommend.container import hash_of
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, build, pick_device, resolve, train_together
-from dgcf.train.blend import Blender
+from dgcf.train.api import is_forecast
+from dgcf.train.blend import BlendConfig, Blender
 from dgcf.train.presets import settings_of_update
 from dgcf.train.warm_start import GATES, LAYER0, Start, Weights, warm_start
 
@@ -100,19 +101,31 @@ class Parent:
         identity["weights"] = None if path is None else hash_of(path)
         return cls(dataset, recipe, int(about.get("seed", 0)), weights, settings, about.get("blend"), identity)
 
-    def recipe_of_update(self, epochs: int, patience: int, settings: Mapping[str, Any] | None = None) -> Recipe:
+    def recipe_of_update(
+        self, dataset: Dataset, epochs: int, patience: int, settings: Mapping[str, Any] | None = None
+    ) -> Recipe:
         """Return the recipe of an update: the model's own, with at most so many epochs, and each of them validated.
 
-        The first epoch of the run is the start, which takes no step. The choice of item weights is kept. A default
-        training continues with other rates.
+        The first epoch of the run is the start, which takes no step. The choice of item weights is kept, unless the
+        updated ``dataset`` lacks the times that a part needs. A default training continues with other rates.
         """
+        blend = dict(self.blend or {})
+        if blend and dataset.train.time is None:
+            blend = _without_times(blend)
         own = self.recipe.settings()
         if not self.recipe.entry.solved:
             own |= {"epochs": epochs + 1, "evaluate_every": 1, "min_epochs": 0, "patience": patience}
             own |= settings_of_update(self.recipe.preset, own)
-        return resolve(
-            self.recipe.name, preset=self.recipe.preset, settings={**own, **(self.blend or {}), **(settings or {})}
-        )
+        return resolve(self.recipe.name, preset=self.recipe.preset, settings={**own, **blend, **(settings or {})})
+
+
+def _without_times(blend: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a composed ranking without parts that need times; the others are weighted anew."""
+    parts = BlendConfig(**blend).parts
+    kept = [str(part) for part in parts if not part.timed]
+    if len(kept) == len(parts):
+        return dict(blend)
+    return {"blend": "+".join(kept) or "none", "blend_weights": "auto"}
 
 
 EPOCHS, PATIENCE = 2, 1
@@ -180,7 +193,8 @@ def fold_in(parent: Parent, dataset: Dataset, recipe: Recipe, device: torch.devi
     start = warm_start(model, propagation, parent.weights, dataset.train, recipe.train, validate)
     if not recipe.blend.parts:
         return FoldedIn(start, None, dict(start.validation))
-    blender = Blender(recipe.blend, dataset.train, recipe.train.metric, validate, device)
+    forecast = is_forecast(dataset)
+    blender = Blender(recipe.blend, dataset.train, recipe.train.metric, validate, device, forecast=forecast)
     return FoldedIn(start, blender, dict(blender.fit(start.embeddings).validation))
 
 
@@ -192,7 +206,8 @@ def updated(
     dataset, counts = update_dataset(parent.dataset, rows, window=how.window, held_out=how.held_out, seed=parent.seed)
     if not counts.new_pairs and not counts.expired_pairs:
         return None
-    recipe, place = parent.recipe_of_update(how.most_epochs(parent), PATIENCE, how.settings), pick_device(device)
+    recipe = parent.recipe_of_update(dataset, how.most_epochs(parent), PATIENCE, how.settings)
+    place = pick_device(device)
     folded = fold_in(parent, dataset, recipe, place)
     start = None if folded.start is None else folded.start.checkpoint(recipe.train)
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None

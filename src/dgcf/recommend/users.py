@@ -15,7 +15,7 @@ import numpy as np
 from dgcf.data.pairs import Pairs
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Floats, Indices, Rows
-from dgcf.ranking.blend import BlendQueries, blend_queries, item_sum_scale
+from dgcf.ranking.blend import Blend, BlendQueries, item_sum_scale
 from dgcf.ranking.topk import Candidates, exact_scores, one_query
 from dgcf.ranking.user_rules import ConstantRow, ItemSums, LeastSquares, UserRule, embeddings_rule
 from dgcf.ranking.weights import WeightMatrix
@@ -39,10 +39,9 @@ class Users(Protocol):
 
 def users_of(snapshot: Snapshot, folding: Callable[[], FoldIn]) -> Users:
     """Return the class for the ranking's rule; ``folding`` returns the graph's fold-in, or raises ``DataError``."""
-    rule = snapshot.ranking.user_rule
-    own = _users_of_rule(embeddings_rule(rule), snapshot, folding)
-    weights = snapshot.ranking.item_weights
-    return own if weights is None or isinstance(rule, ItemSums) else BlendUsers(snapshot, own, weights)
+    ranking = snapshot.ranking
+    own = _users_of_rule(embeddings_rule(ranking.user_rule), snapshot, folding)
+    return BlendUsers(snapshot, own, ranking) if isinstance(ranking, Blend) else own
 
 
 def _users_of_rule(rule: UserRule | None, snapshot: Snapshot, folding: Callable[[], FoldIn]) -> Users:
@@ -100,17 +99,18 @@ class ItemSumUsers:
 
 @dataclass(frozen=True)
 class BlendUsers:
-    """Users of a composed ranking: those of the embeddings, and ``d^-½ Σ_j W[j, i]`` over their d items j.
+    """Users of a composed ranking: those of the embeddings, ``d^-½ Σ_j W[j, i]`` over their d items j, and p_i.
 
     An item that nobody has in training adds nothing and does not count.
     """
 
     snapshot: Snapshot
     own: Users
-    weights: WeightMatrix
+    ranking: Blend[Rows]
 
     def query(self, items: Indices, user: int | None) -> BlendQueries:
-        return blend_queries(self.own.query(items, user), one_query(self._known(items), self.snapshot.n_items))
+        rows = self.own.query(items, user)
+        return self.ranking.queries_of(rows, one_query(self._known(items), self.snapshot.n_items))
 
     def explain(self, user: int, item: int) -> Explanation:
         return self._add(self.own.explain(user, item), self.snapshot.train[user].astype(np.int64), item)
@@ -123,10 +123,10 @@ class BlendUsers:
 
     def _add(self, explanation: Explanation, items: Indices, item: int) -> Explanation:
         scale = float(item_sum_scale(np.array([len(items)]))[0])
-        values = scale * self.weights.column(items, item)
-        return explanation.with_item_weights(
-            list(zip(items.tolist(), values.tolist(), strict=True)), self.snapshot.items
-        )
+        values = scale * self.ranking.weights.column(items, item)
+        weights = list(zip(items.tolist(), values.tolist(), strict=True))
+        prior = None if self.ranking.prior is None else float(self.ranking.prior[item])
+        return explanation.with_blend(weights, prior, self.snapshot.items)
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,14 @@ def _blender(
     """Return what composes the rankings of a dataset; None if nothing is to be added to the model's own."""
     if not recipe.blend.parts:
         return None
-    return Blender(recipe.blend, dataset.train, recipe.train.metric, validate, device, interrupted)
+    forecast = is_forecast(dataset)
+    return Blender(recipe.blend, dataset.train, recipe.train.metric, validate, device, interrupted, forecast)
+
+
+def is_forecast(dataset: Dataset) -> bool:
+    """Return whether all validation pairs are known to be later than the training pairs."""
+    before, after = dataset.train.time, dataset.validation.time
+    return before is not None and after is not None and len(after) > 0 and bool(after.min() >= before.max())
 
 
 def _compose(

@@ -52,8 +52,10 @@ def extended(snapshot: Snapshot, folding: FoldIn, items: Mapping[str, Rows], tit
 
 def _ranking(ranking: Any, rows: Rows, n_items: int) -> Any:
     if isinstance(ranking, Blend):
-        base, weights = _embeddings(ranking.base, rows), ranking.weights.with_empty(len(rows))
-        return Blend(base, _wider(ranking.pairs, n_items), weights)
+        base, weights, prior = _embeddings(ranking.base, rows), ranking.weights.with_empty(len(rows)), ranking.prior
+        if prior is not None:
+            prior = np.concatenate([prior, np.zeros(len(rows), dtype=np.float32)])
+        return Blend(base, _wider(ranking.pairs, n_items), weights, prior)
     return _embeddings(ranking, rows)
 
 

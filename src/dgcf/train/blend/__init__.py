@@ -1,4 +1,4 @@
-"""The composed ranking: item weights of training-free models, added to the scores of trained embeddings."""
+"""The composed ranking: item weights and priors of training-free models, added to the scores of trained embeddings."""
 
 from dgcf.train.blend.config import BlendConfig
 from dgcf.train.blend.fit import Blender, BlendInterrupted

@@ -10,14 +10,14 @@ from dgcf.config import Value, configure, parse_settings, require_range
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.models.catalog import CATALOG
 
-FILTER, EASE = "filter", "ease"
+FILTER, EASE, POPULARITY = "filter", "ease", "popularity"
 MAX_NEIGHBOURS = 100_000
 _PART = re.compile(r"\s*([\w-]+)\s*(?:\(([^()]*)\))?\s*")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A model whose item weights are added: its name, and the settings that differ from its defaults.
+    """A model whose item weights or prior are added: its name, and the settings that differ from its defaults.
 
     ``filter`` and ``ease`` without settings stand for several candidates, of which validation chooses one.
     """
@@ -29,14 +29,24 @@ class Part:
         words = ",".join(f"{key}={value}" for key, value in self.settings)
         return f"{self.name}({words})" if words else self.name
 
+    @property
+    def timed(self) -> bool:
+        """Whether it needs the time of every pair."""
+        return self.name == POPULARITY and bool(dict(self.settings).get("halflife"))
+
+
+RECENT = tuple(Part(POPULARITY, (("halflife", share),)) for share in (0.2, 0.07, 0.02))
+"""The candidates of ``auto`` for popularity in data that is split by time; validation chooses at most one."""
+
 
 @dataclass(frozen=True)
 class BlendConfig:
-    """Settings of the composed ranking, ``s(u, i) = ⟨e_u, e_i⟩ + d_u^-½ Σ_j (Σ_m c_m W_m)[j, i]``."""
+    """Settings of the composed ranking, ``s(u, i) = ⟨e_u, e_i⟩ + d_u^-½ Σ_j (Σ_m c_m W_m)[j, i] + c p_i``."""
 
     blend: str = "none"
-    """Item weights to add to the scores: ``none``; ``auto`` (filter+ease, as far as the data allows); or ``filter``,
-    ``ease``, ``item-knn``, ``gf-cf``, ``bspm``, ``chebycf`` joined by ``+``, with settings as in ``ease(l2=200)``."""
+    """What to add to the scores: ``none``; ``auto`` (filter+ease, and recent popularity in a split by time); or
+    ``filter``, ``ease``, ``item-knn``, ``gf-cf``, ``bspm``, ``chebycf``, ``popularity`` joined by ``+``, with
+    settings as in ``ease(l2=200)``."""
     blend_weights: str | float = "auto"
     """How much each part adds: ``auto`` (chosen on validation), or numbers joined by ``+``. At 1 a part's scores spread
     as much over the items as those of the embeddings."""
@@ -60,7 +70,7 @@ class BlendConfig:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts in their order; those of ``auto`` are the filter and EASE."""
+        """The parts in their order; those of ``auto`` are the filter and EASE, and ``RECENT`` in a split by time."""
         if self.blend == "none":
             return ()
         if self.blend == "auto":
@@ -102,8 +112,8 @@ def _value(key: str, value: object) -> Value:
 
 
 def _check_part(part: Part) -> None:
-    """Raise ``ConfigError`` unless the part is a model with item weights and its settings are right."""
-    known = [FILTER, *(name for name, entry in CATALOG.items() if not entry.has_embeddings)]
+    """Raise ``ConfigError`` unless the part is a model with item weights, or popularity, and its settings are right."""
+    known = [FILTER, *(name for name, entry in CATALOG.items() if not entry.has_embeddings), POPULARITY]
     if part.name not in known:
         trained = "; it has embeddings and no weights between items" if part.name in CATALOG else ""
         hint = did_you_mean(part.name, known) or f"; there are {', '.join(known)}."

@@ -1,4 +1,4 @@
-"""The parts of a composed ranking: the candidates for each, and their weights as sparse matrices of bounded rows."""
+"""The parts of a composed ranking: the candidates for each, and what they add: sparse item weights, or a prior."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dgcf.config import configure
 from dgcf.data.pairs import Pairs
 from dgcf.models.base import SolvedModel
 from dgcf.models.catalog import CATALOG
-from dgcf.ranking.rankings import ItemWeights
+from dgcf.ranking.arrays import Rows
+from dgcf.ranking.rankings import Embeddings, ItemWeights
 from dgcf.ranking.torch_backend import first_columns
 from dgcf.ranking.weights import DenseWeights, SparseWeights, WeightMatrix
 from dgcf.train.blend.config import EASE, FILTER, Part
@@ -72,8 +73,8 @@ def _filter_work(pairs: Pairs) -> float:
     return float(n_items * (5 * 2 * len(pairs) + rank * n_items))
 
 
-def solve_part(part: Part, pairs: Pairs, neighbours: int, device: torch.device | str) -> SparseWeights:
-    """Return the weights of a part, of each row the ``neighbours`` entries of largest magnitude."""
+def solve_part(part: Part, pairs: Pairs, neighbours: int, device: torch.device | str) -> SparseWeights | Rows:
+    """Return W of a part, of each row the ``neighbours`` entries of largest magnitude; or its prior, (n_items,)."""
     entry = CATALOG[part.name]
     settings = dict(part.settings)
     if "neighbours" in entry.keys:
@@ -84,8 +85,25 @@ def solve_part(part: Part, pairs: Pairs, neighbours: int, device: torch.device |
     assert isinstance(model, SolvedModel)
     model.solve(pairs, 0, device)
     ranking = model.ranking(pairs)
+    if isinstance(ranking, Embeddings):  # popularity: every user has the row 1
+        return ranking.to_numpy().items[:, 0]
     assert isinstance(ranking, ItemWeights)
     return truncate(ranking.weights, neighbours)
+
+
+def sum_of(
+    terms: Sequence[SparseWeights | Rows], factors: Sequence[float], neighbours: int
+) -> tuple[SparseWeights | None, Rows | None]:
+    """Return ``Σ_m c_m W_m`` and the sum of the priors, None without one; no weights at all without any term."""
+    if not terms:
+        return None, None
+    pairs = list(zip(terms, factors, strict=True))
+    matrices = [(term, factor) for term, factor in pairs if isinstance(term, SparseWeights)]
+    priors = [term * np.float32(factor) for term, factor in pairs if not isinstance(term, SparseWeights)]
+    prior: Rows | None = np.sum(priors, axis=0) if priors else None
+    if not matrices:
+        return SparseWeights.empty(len(priors[0])), prior
+    return combine([term for term, _ in matrices], [factor for _, factor in matrices], neighbours), prior
 
 
 def combine(parts: Sequence[SparseWeights], factors: Sequence[float], neighbours: int) -> SparseWeights:

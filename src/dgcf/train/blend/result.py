@@ -1,4 +1,4 @@
-"""The result of blending: the added weights, which parts they are of, and the validation of every weighting tried."""
+"""The result of blending: the added weights and prior, which parts they are of, and the validation of every choice."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dgcf.data.pairs import Pairs
+from dgcf.ranking.arrays import Rows
 from dgcf.ranking.blend import Blend
 from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.weights import SparseWeights
@@ -36,7 +37,8 @@ class Blending:
 
     ``parts``: the model, settings and weight of each part that is used. ``curve``: the validation metric of every
     weighting that was tried. ``validation``: the metrics of the composed ranking; empty without a validation split.
-    ``left_out``: the parts of ``auto`` that do not fit, with the reason.
+    ``left_out``: the parts of ``auto`` that do not fit, with the reason. ``prior``: what is added for each item,
+    (n_items,) float32; None without a prior.
     """
 
     weights: SparseWeights | None
@@ -45,10 +47,11 @@ class Blending:
     validation: Mapping[str, float] = field(default_factory=dict)
     left_out: tuple[Mapping[str, str], ...] = ()
     seconds: float = 0.0
+    prior: Rows | None = None
 
     def compose(self, embeddings: Embeddings[Tensor], pairs: Pairs) -> Embeddings[Tensor] | Blend[Tensor]:
         """Return the composed ranking; the embeddings themselves if nothing is added."""
-        return embeddings if self.weights is None else Blend(embeddings, pairs, self.weights)
+        return embeddings if self.weights is None else Blend(embeddings, pairs, self.weights, self.prior)
 
     @property
     def text(self) -> str:
@@ -69,27 +72,29 @@ class Blending:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the weights as tensors for a checkpoint; empty if nothing is added."""
+        """Return the weights and the prior as tensors for a checkpoint; empty if nothing is added."""
         if self.weights is None:
             return {}
-        arrays = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in self.weights.arrays().items()}
-        return {f"blend.{name}": tensor for name, tensor in arrays.items()}
+        arrays = {**self.weights.arrays(), **({} if self.prior is None else {"prior": self.prior})}
+        return {f"blend.{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 
     @classmethod
     def of(cls, about: Mapping[str, Any], tensors: Mapping[str, Tensor], n_items: int) -> Blending:
         """Return what ``to_dict`` and ``tensors`` gave; raise ``ValueError`` if they are not of that form."""
         checked = check_type(about, _About)
-        weights = None
+        weights = prior = None
         if tensors:
             pairs = Pairs.from_arrays("", lambda name, dtype: _array(tensors, name, dtype), n_items, n_items)
             values = _array(tensors, "values", "float32")
             if len(values) != len(pairs):
                 raise ValueError("the blended weights have another number of values than of columns")
-            if not np.isfinite(values).all():
+            if "prior" in tensors and len(prior := _array(tensors, "prior", "float32")) != n_items:
+                raise ValueError("the blended prior has another number of values than of items")
+            if not all(np.isfinite(array).all() for array in (values, prior) if array is not None):
                 raise ValueError("the blended weights hold a number that is not finite")
             weights = SparseWeights(pairs.indptr, pairs.indices, values, n_items)
         parts, curve, left_out = (tuple(checked[name]) for name in ("parts", "curve", "left_out"))
-        return cls(weights, parts, curve, checked["validation"], left_out)
+        return cls(weights, parts, curve, checked["validation"], left_out, prior=prior)
 
 
 def settings_of(parts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
