@@ -70,6 +70,12 @@ def test_malformed_request_is_a_problem(running: Make, data: bytes) -> None:
         assert peer.answer()[0] == 200
 
 
+def test_query_with_plain_utf_8_is_refused_with_what_to_do(running: Make) -> None:
+    with Peer(running()) as peer:
+        peer.send("GET /v1/items?q=café HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert "percent-encode" in peer.problem(400)["detail"]
+
+
 def test_field_after_the_body_is_not_one_of_the_head(running: Make) -> None:
     with Peer(running()) as peer:
         head = b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"

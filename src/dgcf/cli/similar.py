@@ -22,8 +22,8 @@ def command(
 ) -> None:
     """Show the nearest neighbours of an item or a user by the cosine of their embeddings.
 
-    Models with item-to-item weights (ease, item-knn) rank the items that an item recommends most. A composed ranking adds
-    its item weights to the cosines of items.
+    Models with item-to-item weights (ease, item-knn) rank the items that an item recommends most. A composed ranking
+    adds its item weights to the cosines of items.
 
     Example: `dgcf similar runs/ml-100k-dgcf-seed0 --item "Star Wars"`
     """

@@ -139,7 +139,8 @@ class Protocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             self.cycle.keep_alive = False  # no other protocol is spoken here: this request is the last one
         except httptools.HttpParserError:
-            self._refuse(self._refusal or Refusal(400, "the request is not valid HTTP/1.1; check the client."))
+            sentence = "the request is not valid HTTP/1.1; check the client, and percent-encode the URL."
+            self._refuse(self._refusal or Refusal(400, sentence))
             return
         if self._head_since is not None:
             self._head_bytes += len(data)
