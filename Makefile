@@ -38,6 +38,7 @@ fuzz: .venv/installed
 	$(BIN)/python -m tests.fuzz.readers --count 20000 --seed $(FUZZ_SEED)
 	$(BIN)/python -m tests.fuzz.crafted --count 5000 --seed $(FUZZ_SEED)
 	$(BIN)/python -m tests.fuzz.kills --count 200 --seed $(FUZZ_SEED)
+	$(BIN)/python -m tests.fuzz.service --count 10000 --seed $(FUZZ_SEED)
 
 # Whether the tests notice when the code is changed. One process, so that timeouts mean something.
 mutants: .venv/installed
