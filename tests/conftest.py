@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-import dgcf.cli.terminal  # imported now: a console keeps the COLUMNS of the moment when it is made
+# A console keeps the COLUMNS of the moment when it is made, which pytest-xdist sets in its processes, and some tests.
+for _size in ("COLUMNS", "LINES"):
+    os.environ.pop(_size, None)
+import_module("dgcf.cli.terminal")
 
 # The same examples every time, so that a failure is due to a change; `make fuzz` searches new ones.
 _common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

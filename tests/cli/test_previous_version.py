@@ -33,9 +33,12 @@ LATER = {
         "split": {"method": "random", "ratios": [0.7, 0.1, 0.2], "seed": 0},
         "held_out": {},
         "weights": {},
+        "updates": [],
     },
 }
 """Fields that came later, by their place, and what they hold for files written before."""
+FOLD_IN = "recommend recommender.dgcf --items i00001 --items i00003 -k 5"
+"""The answer for a new user, whose layer 0 is estimated from the items since; it was zero before."""
 
 
 @pytest.fixture
@@ -67,7 +70,11 @@ def assert_same(actual: Any, expected: Any, path: str = "answer") -> None:
 @pytest.mark.parametrize("recorded", ANSWERS, ids=lambda recorded: recorded["command"])
 @pytest.mark.usefixtures("files")
 def test_answers_are_those_of_the_version_before(recorded: dict[str, Any]) -> None:
-    assert_same(invoke(*recorded["command"].split()), recorded["answer"])
+    actual, expected = invoke(*recorded["command"].split()), recorded["answer"]
+    if recorded["command"] == FOLD_IN:
+        assert len({row["item"] for row in actual["recommendations"]} - {"i00001", "i00003"}) == 5
+        actual, expected = ({**answer, "recommendations": []} for answer in (actual, expected))
+    assert_same(actual, expected)
 
 
 def test_interrupted_run_of_the_version_before_resumes_to_the_same_weights(files: Path) -> None:

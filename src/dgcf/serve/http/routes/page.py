@@ -97,8 +97,8 @@ def _of_document(document: Callable[[], dict[str, Any]]) -> list[Operation]:
     found = {200: Content("The document.", media_type=JSON)}
     html = {200: Content("The page.", media_type="text/html")}
     return [
-        _stable("/openapi.json", "openapi", "Return this document", schema, found),
-        _stable("/docs", "docs", "Return this document for readers", docs, html),
+        _stable("/openapi.json", "openapi", "Return this document", schema, found, open=True),
+        _stable("/docs", "docs", "Return this document for readers", docs, html, open=True),
     ]
 
 
