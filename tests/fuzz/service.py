@@ -110,7 +110,7 @@ def _is_answered(data: bytes, stream: Stream) -> bool:
 
 def judge(case: Case, stream: Stream, outcome: Outcome) -> tuple[str, Result]:
     """Return what is wrong with the answers to a case (empty if nothing), and what became of it."""
-    if outcome.end == "left":
+    if outcome.end == "left" or (outcome.end == "reset" and stream.beyond):
         return "", "closed"
     try:
         answers = parse_answers(outcome.data, stream.requests)
@@ -163,13 +163,11 @@ def _of_connection(answers: list[Answer], stream: Stream, outcome: Outcome) -> s
 def _of_number(case: Case, answers: list[Answer], stream: Stream, outcome: Outcome) -> str:
     """Return what is wrong if an answer is missing."""
     expected = min(len(stream.requests), PIPELINED)
-    if case.end == "half-close" and stream.rest != "nothing":
-        return ""
     if answers and answers[-1].closes:
         return ""
     if len(answers) < expected:
         return f"{len(answers)} answers for {len(stream.requests)} valid requests"
-    if stream.rest == "invalid" and len(answers) == len(stream.requests):
+    if stream.rest == "invalid" and case.end != "half-close" and len(answers) == len(stream.requests):
         return "what is not valid HTTP was ignored"
     return "" if answers or not stream.requests else "no answer"
 

@@ -47,10 +47,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Stream:
-    """The valid requests that some bytes begin with, and what comes after them."""
+    """The valid requests that some bytes begin with, and what comes after them.
+
+    ``beyond``: there are bytes after a request that asks for the end; a client that sends them may get a reset.
+    """
 
     requests: list[Request]
     rest: Literal["nothing", "cut", "invalid"]
+    beyond: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def parse_requests(data: bytes) -> Stream:
             return Stream(requests, "cut")
         requests.append(request)
         if request.last:
-            return Stream(requests, "nothing")
+            return Stream(requests, "nothing", place < len(data))
 
 
 def _line(data: bytes, place: int) -> tuple[bytes, int]:

@@ -265,6 +265,22 @@ def test_half_closed_client_gets_its_answer(running: Make) -> None:
         assert peer.at_end()
 
 
+@pytest.mark.parametrize(
+    "cut", [b"POST /v1/ev", b"Content-Length: 9\r\n\r\nab", b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"]
+)
+def test_half_closed_client_gets_the_answers_before_a_cut_request(running: Make, cut: bytes) -> None:
+    server = running()
+    server.delay = 0.2
+    if not cut.startswith(b"POST"):
+        cut = b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\n" + cut
+    with Peer(server) as peer:
+        peer.send(GET * 2 + cut)
+        peer.socket.shutdown(socket.SHUT_WR)
+        first, last = peer.answer(), peer.answer()
+        assert (first[0], last[0], last[1]["connection"]) == (200, 200, "close")
+        assert peer.at_end()
+
+
 def test_request_to_upgrade_is_answered_as_any_other(running: Make) -> None:
     with Peer(running()) as peer:
         peer.send(GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n")

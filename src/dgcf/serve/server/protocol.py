@@ -81,12 +81,8 @@ class Protocol(HttpToolsProtocol):
             self._refuse(Refusal(503, "too many connections are open; repeat the request later.", retry_after=1))
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection of a client that has sent its request and now only reads."""
-        waiting = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
-        if waiting:
-            self.cycle.keep_alive = False
-            self._discarding = True
-        return waiting
+        """Keep the connection of a client that has sent whole requests and now only reads."""
+        return self._finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._running is not None and not self._running.response_complete:
@@ -225,20 +221,28 @@ class Protocol(HttpToolsProtocol):
         self._refusal = refusal
         return ValueError(refusal.detail)
 
+    def _finish(self) -> bool:
+        """Take no more from the client; return whether there are whole requests to answer, the newest as the last."""
+        newest = self.cycle
+        if newest is None or newest.response_complete:
+            return False
+        self._discarding = True
+        if newest.more_body:
+            if newest is self._running:
+                return False
+            self.pipeline.popleft()  # its body is cut, and the one before it is the last
+            before = self.pipeline[0][0] if self.pipeline else self._running
+            assert before is not None
+            newest = self.cycle = before
+        newest.keep_alive = False
+        return True
+
     def _refuse(self, refusal: Refusal) -> None:
         """Answer with a problem and close, after the answers that are under way."""
+        if self._finish():
+            return
         newest = self.cycle
-        if newest is not None and not newest.response_complete:
-            self._discarding = True
-            if not newest.more_body:  # whole, so its answer is the last
-                newest.keep_alive = False
-                return
-            if newest is not self._running:  # its body is cut, and the one before it is the last
-                self.pipeline.popleft()
-                before = self.pipeline[0][0] if self.pipeline else self._running
-                assert before is not None
-                before.keep_alive = False
-                return
+        if newest is not None and not newest.response_complete:  # its body is cut
             newest.disconnected = True
             newest.message_event.set()
             if newest.response_started:
