@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dgcf.data import Dataset
 from dgcf.errors import ConfigError, DataError
 from dgcf.recommend import Recommender, Snapshot
-from dgcf.recommend.explain import Explainer, Explanation, Kind, Part, draw_bars
+from dgcf.recommend.explain import POPULAR, Explainer, Explanation, Kind, Part, draw_bars
 from dgcf.recommend.foldin import FoldIn
 from tests.recommend.conftest import MODELS, dense_matrix, gates_of, graphs, random_dataset, untrained
 
@@ -267,6 +267,30 @@ def test_nonlinear_model_is_not_explained() -> None:
     rec = Recommender.of(replace(untrained(random_dataset()), load_layers=None))
     with pytest.raises(DataError):
         rec.explain(0, 0)
+
+
+def test_an_item_to_avoid_is_one_part_and_named_in_the_sentence() -> None:
+    """Also if it counts by its weight and by its embedding, and if a user has the same id."""
+    liked, nothing = explanation(("item", 1.3), score=1.3), (0.0, 0.0)
+    parts = (
+        Part("weights", 7, "Lamp", nothing, added=0.3),
+        Part("item", 7, "Lamp", (0.1, 0.1)),
+        Part("user", 7, "7", (0.0, 0.1)),
+        Part("user", 8, "8", (0.0, 0.1)),
+        Part("prior", None, POPULAR, nothing, added=-0.1),
+    )
+    result = liked.minus(Explanation(None, "it", "Film", 0.6, parts, 0), 0.5)
+    negative = [(part.id, part.title, part.count, round(part.value, 9)) for part in result.parts[1:]]
+    expected = [(7, "Lamp", 1, -0.25), (None, "similar users", 2, -0.1), (None, POPULAR, 1, 0.05)]
+    assert negative == expected
+    assert sum(part.value for part in result.parts) == pytest.approx(result.score) == pytest.approx(1.0)
+    assert result.text() == (
+        "Film: because you liked A (130% of the score); lowered by 30%, because you want less like Lamp."
+    )
+    unlike = liked.minus(explanation(("item", -0.4), score=-0.4), 0.5)
+    assert unlike.text() == "Film: because you liked A (87% of the score); raised by 13%, because it is unlike A."
+    below = liked.minus(explanation(("item", 4.0), score=4.0), 0.5)
+    assert below.text() == "Film: because you liked A; lowered, because you want less like A."
 
 
 def test_explanation_less_another_one_has_negative_parts() -> None:

@@ -104,13 +104,20 @@ class Explanation:
         return replace(self, score=score, parts=(*added, *self.parts))
 
     def minus(self, other: Explanation, factor: float) -> Explanation:
-        """Return the explanation of this score less ``factor`` times another one, whose parts become negative ones."""
-        width = max((len(part.layers) for part in self.parts), default=1)
+        """Return the explanation of this score less ``factor`` times another one, whose parts become negative ones.
 
-        def negative(part: Part) -> Part:
-            return Part("negative", part.id, part.title, (0.0,) * width, part.count, -factor * part.value)
-
-        parts = sorted(map(negative, other.parts), key=lambda part: part.value)
+        An item is one part, whether it counts by its embedding, its weight or both; similar users are one part without
+        an id.
+        """
+        nothing = (0.0,) * max((len(part.layers) for part in self.parts), default=1)
+        merged: dict[tuple[RawId | None, str], Part] = {}
+        for part in other.parts:
+            own, alike = part.kind in ("item", "weights"), part.kind == "user" and part.id is not None
+            key = (part.id if own else None, "similar users" if alike else part.title)
+            known = merged.get(key, Part("negative", *key, nothing, 0))
+            count = 1 if own else known.count + part.count
+            merged[key] = replace(known, count=count, added=known.added - factor * part.value)
+        parts = sorted(merged.values(), key=lambda part: part.value)
         return replace(self, score=self.score - factor * other.score, parts=(*self.parts, *parts))
 
     @property
@@ -148,13 +155,27 @@ class Explanation:
         return replace(self, parts=tuple(kept))
 
     def text(self) -> str:
-        """Return one sentence with the reasons and their shares of the score, the greatest first."""
+        """Return a sentence of the reasons with their shares of the score, the greatest first; items to avoid last."""
         reasons = sorted(self._reasons(), key=lambda reason: -reason[0])
         words: list[str] = []
         for value, reason in reasons:
             of = "" if words else " of the score"
             words.append(f"{reason} ({_percent(value / self.score)}{of})" if self.score > 0 else reason)
-        return f"{self.title}: {'; '.join(words or ['none of your items raises its score'])}."
+        words = words or ["none of your items raises its score"]
+        return f"{self.title}: {'; '.join([*words, *self._avoided()])}."
+
+    def _avoided(self) -> list[str]:
+        """Return what the items to avoid do to the score, in words; nothing without such items."""
+        value = self.by_kind.get("negative", 0.0)
+        parts = [part for part in self.parts if part.kind == "negative" and part.id is not None]
+        named = sorted((part for part in parts if part.value * value > 0), key=lambda part: -abs(part.value))[:_NAMED]
+        if not named:
+            return []
+        by = f" by {_percent(abs(value) / self.score)}" if self.score > 0 else ""
+        titles = ", ".join(part.title for part in named)
+        if value < 0:
+            return [f"lowered{by}, because you want less like {titles}"]
+        return [f"raised{by}, because it is unlike {titles}"]
 
     def _reasons(self) -> list[tuple[float, str]]:
         """Return what raises the score, each with its part of it.

@@ -90,15 +90,15 @@ def _why(view: View, query: Query, item: int, score: float) -> dict[str, Any]:
 
 def reasons(view: View, explanation: Explanation) -> list[dict[str, Any]]:
     """Return the largest parts of a score, each item of the user once; those of similar users are one part."""
-    merged: dict[tuple[str, RawId | None], list[Any]] = {}
+    merged: dict[tuple[str, RawId | None, str], list[Any]] = {}
     for part in explanation.parts:
         kind: str = "item" if part.kind == "weights" else part.kind
-        key = (kind, part.id if kind in ("item", "negative") else None)
+        key = (kind, None, "") if kind == "user" else (kind, part.id, part.title)
         entry = merged.setdefault(key, [part.title, 0.0, 0])
         entry[1] += part.value
         entry[2] += part.count
     found = []
-    for (kind, raw_id), (title, value, count) in merged.items():
+    for (kind, raw_id, _), (title, value, count) in merged.items():
         if kind == "user":
             title = f"{count:,} similar user{'s' if count > 1 else ''}"
         elif raw_id is not None:
