@@ -190,7 +190,10 @@ def test_negative_items_lower_what_resembles_them(running: Running) -> None:
             scale = max(1.0, abs(row["score"]))
             assert total == pytest.approx(row["score"], abs=1e-5 * scale)
             assert found["score"] == pytest.approx(row["score"], abs=1e-5 * scale)
-            assert any(part["kind"] == "negative" for part in found["parts"])
+            parts = [(part["id"], part["title"]) for part in found["parts"] if part["kind"] == "negative"]
+            named = {*avoided} if rec.model != "popularity" else set()  # the latter counts all users
+            assert {raw_id for raw_id, _ in parts if raw_id is not None} == named
+            assert len(parts) == len(set(parts)) > 0
 
 
 def test_rules_equal_filtering_by_hand(running: Running) -> None:
@@ -210,7 +213,12 @@ def test_rules_equal_filtering_by_hand(running: Running) -> None:
     assert answer() == every[:8]
     assert answer(only=only) == only[:8]
     assert answer(exclude=excluded) == [item for item in every if item not in excluded][:8]
-    assert answer(only=[*only, "unknown"], exclude=only[:2]) == only[2:10]
+    ruled = running(lists(only=[*only, "unknown"], exclude=[*only[:2], "unheard of"]))["users"][0]
+    assert items_of(ruled) == only[2:10]
+    assert [note for note in ruled["notes"] if "unknown and ignored" in note] == [
+        "1 item in exclude is unknown and ignored: 'unheard of'.",
+        "1 item in only is unknown and ignored: 'unknown'.",
+    ]
     limited: list[RawId] = []
     for item in every:
         kind = genre[item]

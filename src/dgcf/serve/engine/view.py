@@ -234,7 +234,10 @@ class View:
         own = np.union1d(items, liked)
         negative, unknown = self.indices(ask.negative)
         notes += note_unknown(unknown, "item", "ignored", " in negative")
-        hidden = [avoided, negative, self.indices(ask.exclude)[0]]
+        excluded, unknown = self.indices(ask.exclude)
+        notes += note_unknown(unknown, "item", "ignored", " in exclude")
+        notes += note_unknown(self.indices(ask.only or ())[1], "item", "ignored", " in only")
+        hidden = [avoided, negative, excluded]
         if not ask.seen:
             hidden += [own] if user is None else [own, self.snapshot.seen[user].astype(np.int64)]
         every = np.unique(np.concatenate(hidden))
