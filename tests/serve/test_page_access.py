@@ -63,6 +63,17 @@ def test_a_token_is_requested_once_kept_for_the_tab_and_forgotten(tab: Tab, mode
         assert WRITE not in service.log_file.read_text()
 
 
+def test_a_route_that_is_off_for_every_token_asks_for_no_other(tab: Tab, model_file: Path, tmp_path: Path) -> None:
+    with Service(model_file, tmp_path / "data", "--tokens", str(tokens_file(tmp_path, "read"))) as service:
+        tab.url = service.url
+        page = tab.open("#/user?id=u00007")
+        page.get_by_role("textbox", name="Token").fill(READ)
+        page.keyboard.press("Enter")
+        tab.button(f"Like {tab.titles()[0]} for this user").click()
+        expect(page.locator(".toast.bad")).to_contain_text("no write token is set")
+        expect(tab.button("Use another token")).to_have_count(0)
+
+
 def test_a_stopped_server_shows_as_an_error_and_trying_again_works_when_it_is_back(
     tab: Tab, model_file: Path, tmp_path: Path
 ) -> None:

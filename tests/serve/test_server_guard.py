@@ -90,7 +90,13 @@ def test_with_a_write_token_reading_is_open_and_writing_is_not(bench: Make) -> N
     refused = guard.ask("POST", "/v1/events")
     assert refused.status == 401
     assert refused.headers["www-authenticate"].startswith("Bearer")
-    assert guard.ask("POST", "/v1/admin/reload", token=WRITE).status == 403
+    off = guard.ask("POST", "/v1/admin/reload", token=WRITE)
+    assert (off.status, "www-authenticate" in off.headers) == (403, False)  # no other token helps
+
+
+def test_refusal_names_the_scope_that_is_needed(bench: Make) -> None:
+    refused = bench(tokens=ALL_TOKENS).ask("POST", "/v1/events", token=READ)
+    assert refused.headers["www-authenticate"] == 'Bearer error="insufficient_scope", scope="write"'
 
 
 def test_open_routes_need_no_token_and_count_towards_no_rate(bench: Make) -> None:

@@ -5,12 +5,11 @@ import { askToken, storedToken } from "./token.js";
 const BASE = new URL("../v1/", import.meta.url);
 const SECONDS = 30;
 
-/** An answer that is none: `status` 0 if the server did not answer at all. */
+/** An answer that is none: `status` 0 if the server did not answer at all; `token`: whether another one may help. */
 export class Problem extends Error {
-  constructor(status, detail, title = "") {
+  constructor(status, detail, title = "", token = false) {
     super(detail);
-    this.status = status;
-    this.title = title;
+    Object.assign(this, { status, title, token });
   }
 
   get offline() {
@@ -99,7 +98,8 @@ async function problemOf(response) {
   const wait = response.headers.get("Retry-After");
   const detail = problem.detail ?? `The server answered with status ${response.status}.`;
   const again = response.status === 429 && wait ? ` Try again in ${wait} s.` : "";
-  return new Problem(response.status, sentence(detail) + again, problem.title ?? "");
+  const token = response.headers.has("WWW-Authenticate"); // not where the route is off for every token
+  return new Problem(response.status, sentence(detail) + again, problem.title ?? "", token);
 }
 
 function sentence(text) {

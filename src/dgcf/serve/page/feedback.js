@@ -71,13 +71,13 @@ export function toast(text, action = null, tone = "") {
 /** Say what failed in a toast. */
 export function complain(error) {
   const other = { label: "Use another token", run: forgetToken };
-  toast(error.message, error.status === 403 && storedToken() ? other : null, "bad");
+  toast(error.message, error.token && storedToken() ? other : null, "bad");
 }
 
 /** Return what stands where an answer would be: what failed and a button to try again. */
 export function failed(error, again) {
   const title = error.offline ? "No answer from the server" : error.title || "This did not work";
-  const token = (error.status === 401 || error.status === 403) && storedToken() !== null;
+  const token = error.token && storedToken() !== null;
   const renew = () => {
     forgetToken();
     again();

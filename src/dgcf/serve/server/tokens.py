@@ -129,6 +129,8 @@ class Access:
         if not self._possible[scope]:
             raise Refusal(403, f"this route is off, because no {scope} token is set; start the server with one.")
         if rank:
-            raise Refusal(403, f"the token does not have the scope {scope}; use one that has it.")
+            challenge = f'Bearer error="insufficient_scope", scope="{scope}"'.encode()
+            detail = f"the token does not have the scope {scope}; use one that has it."
+            raise Refusal(403, detail, [(b"www-authenticate", challenge)])
         what = "the token is unknown" if given else f"this route needs a token of the scope {scope}"
         raise Refusal(401, f"{what}; send `Authorization: Bearer TOKEN`.", CHALLENGE)
