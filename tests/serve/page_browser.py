@@ -25,9 +25,9 @@ expect.set_options(timeout=SECONDS * 1000)
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 _RUN_AXE = """async (rules) => (await axe.run(document, rules ? {runOnly: rules} : {})).violations.map(
     (rule) => `${rule.impact} ${rule.id}: ${rule.nodes[0].html} ${rule.nodes[0].failureSummary}`)"""
-# A composed model with gates, cross-hop edges and a loss curve, so that every chart of the model tab has data.
+# A composed model with gates, cross-hop edges, a prior and a loss curve, so that every chart and kind of part has data.
 SETTINGS = {"layers": 2, "dim": 16, "epochs": 6, "min_epochs": 2, "evaluate_every": 2, "learning_rate": 1e-2}
-BLEND = {"blend": "ease(l2=200)", "blend_weights": "0.5"}
+BLEND = {"blend": "ease(l2=200)+popularity", "blend_weights": "0.5+0.2"}
 
 
 def train_run(folder: Path) -> Path:

@@ -127,9 +127,39 @@ def test_less_like_this_takes_away_from_what_resembles_it(tab: Open, service: Se
     assert len(lowered) > 0
     row = page.locator(f'.row[data-item="{lowered[0]["item"]}"]')
     expect(row.locator("rect.negative")).not_to_have_count(0)
-    expect(row.locator(".reasons")).to_contain_text("−")
+    expect(row.locator(".reasons")).to_contain_text("lowers by")
+
+    raised = raised_by(service, one["item"], two["item"])
+    shown.open(f"#/discover?like={one['item']}&less={two['item']}&item={raised}")
+    group = page.locator(".parts", has=page.get_by_role("heading", name="Less like this"))
+    expect(group.locator(".sum")).to_contain_text("raises by")
+    expect(group.locator("h3 .swatch.unlike")).to_have_count(1)
+    assert shown.violations() == []
+    page.keyboard.press("Escape")
     shown.button("Start over").click()
     expect(page.locator(".suggestion").first).to_be_visible()
+
+
+def raised_by(service: Service, liked: Any, avoided: Any) -> Any:
+    """Return an item whose score an item to avoid raises, because it is unlike it."""
+    for row in service.get("/v1/items?limit=100").json()["items"]:
+        body = {"items": [liked], "negative": [avoided], "item": row["item"], "top": 1}
+        answer = service.request("POST", "/v1/explain", json=body).json()
+        if answer["score"] > 0 and answer["by_kind"]["negative"] > 0.01 * answer["score"]:
+            return row["item"]
+    raise AssertionError("no item is unlike the one to avoid")
+
+
+def test_each_prior_of_a_composed_model_has_its_name(tab: Open, service: Service) -> None:
+    row = service.get("/v1/recommend/u00007?k=1&why=true").json()["recommendations"][0]
+    answer = service.get(f"/v1/explain/u00007/{row['item']}").json()
+    titles = [part["title"] for part in answer["parts"] if part["kind"] == "prior"]
+    assert sorted(titles) == ["popularity among all users", "your own prior"]
+    named = [part["title"] for part in row["reasons"] if part["kind"] == "prior"]
+    assert len(named) == len(set(named)) > 0
+    page = tab().open(f"#/user?id=u00007&item={row['item']}")
+    group = page.locator(".parts", has=page.get_by_role("heading", name="Prior"))
+    expect(group.locator(".part-name")).to_have_text(titles)
 
 
 @SIZES
@@ -199,7 +229,11 @@ def test_a_user_is_looked_up_and_hides_and_likes_count_at_once(
 def test_an_unknown_user_gets_popular_items_and_becomes_known_with_a_like(tab: Open, service: Service) -> None:
     shown = tab()
     page = shown.open("#/user?id=a%20new%2Fuser")
-    expect(page.locator(".badge")).to_have_text("Unknown")
+    expect(page.locator(".badge-line")).to_have_text("Unknown")
+    expect(page.locator(".notes li")).to_have_text(
+        ["nothing is known of this user yet; popular items are recommended."]
+    )
+    expect(page.locator(".history")).to_be_empty()
     first = shown.titles()[0]
     shown.button(f"Like {first} for this user").click()
     expect(page.locator(".badge")).to_have_text("With new events")
@@ -283,7 +317,9 @@ def test_the_model_tab_shows_the_figures_of_the_model(tab: Open, service: Servic
     about, charts = service.get("/v1/model").json(), service.get("/v1/model/charts").json()
     shown = tab()
     page = shown.open("#/model")
-    expect(page.locator(".mask")).to_contain_text(about["mask"])
+    expect(page.locator(".mask")).to_have_text("Measured on validation pairs; training items are not ranked")
+    density = 100 * about["pairs"] / (about["users"] * about["items"])
+    expect(page.locator(".facts")).to_contain_text(f"{density:.2f}% of all users × items")
     tiles = page.locator(".metric strong")
     expect(tiles).to_have_count(len(about["metrics"]))
     assert tiles.first.inner_text() == f"{next(iter(about['metrics'].values())):.4f}"
@@ -304,6 +340,24 @@ def test_the_model_tab_shows_the_figures_of_the_model(tab: Open, service: Servic
     expect(page.locator(".weight-name")).to_contain_text([part["name"][:4] for part in charts["blend"]["parts"]])
     expect(page.locator(".settings")).to_contain_text("blend_weights")
     expect(page.locator(".origin")).to_contain_text(about["sha256"])
+
+
+def test_a_model_without_metrics_says_that_it_was_not_measured(tab: Open, service: Service) -> None:
+    about = {**service.get("/v1/model").json(), "metrics": {}, "mask": None}
+    shown = tab()
+    shown.page.route("**/v1/model", lambda route: route.fulfill(json=about))
+    page = shown.open("#/model")
+    expect(page.locator(".metrics")).to_contain_text("has not been measured")
+    expect(page.locator(".metric, .mask")).to_have_count(0)
+    page.locator("figure svg .line").first.wait_for()
+    assert shown.violations() == []
+
+
+def test_a_link_leads_to_the_routes(tab: Open, service: Service) -> None:
+    page = tab().open("#/model")
+    page.get_by_role("link", name="API").click()
+    expect(page).to_have_url(f"{service.url}/docs")
+    expect(page.get_by_text("/v1/recommend/{user}").first).to_be_visible()
 
 
 def test_the_operations_tab_follows_the_service_while_it_is_seen(tab: Open, service: Service) -> None:

@@ -37,7 +37,7 @@ def describe(served: Served) -> dict[str, Any]:
         "seed": about.get("seed"),
         "settings": {**about.get("settings", {}), **about.get("blend", {})},
         "metrics": metrics,
-        "mask": "validation pairs; training items are hidden" if metrics else None,
+        "mask": "validation pairs; training items are not ranked" if metrics else None,
         "dataset": {"name": dataset.get("name"), "fingerprint": dataset.get("fingerprint")},
         "sha256": served.sha256,
         "loaded": served.loaded.isoformat(timespec="seconds"),

@@ -73,25 +73,28 @@ class Model {
 
 function facts(about) {
   const fact = (name, value, more) => h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, value, more && h("small", {}, more)));
+  const trained = [about.preset && `preset ${about.preset}`, about.dataset?.name && `trained on ${about.dataset.name}`];
   return h(
     "dl",
     { class: "facts" },
-    fact("Model", about.model.toUpperCase(), about.preset && `preset ${about.preset}`),
+    fact("Model", about.model.toUpperCase(), trained.filter(Boolean).join(", ")),
     fact("Version", `v${about.version}`, `loaded ${moment(about.loaded)}`),
-    fact("Users", count(about.users), about.dataset?.name && `of ${about.dataset.name}`),
+    fact("Users", count(about.users)),
     fact("Items", count(about.items)),
-    fact("Interactions", count(about.pairs), `${short((100 * about.pairs) / (about.users * about.items))}% of all pairs`),
+    fact("Interactions", count(about.pairs), `${short((100 * about.pairs) / (about.users * about.items))}% of all users × items`),
   );
 }
 
 function metrics(about) {
   const rows = Object.entries(about.metrics ?? {}).filter(([, value]) => typeof value === "number");
-  if (!rows.length) return noChart("Metrics", "This model was saved without metrics. Those of a run are measured while it is trained; `dgcf evaluate` measures any model.");
+  const content = rows.length
+    ? h("ul", { class: "metric-grid" }, rows.map(([name, value]) => metricTile(name, value)))
+    : h("p", { class: "muted" }, "This model has not been measured: its data held out no pairs, as after an update without any, or it was saved without metrics.");
   return h(
     "section",
     { class: "card metrics", "aria-labelledby": "metrics-title" },
-    h("div", { class: "chart-head" }, h("h2", { id: "metrics-title" }, "Metrics"), h("p", { class: "mask" }, h("b", {}, "Mask "), about.mask ?? "unknown")),
-    h("ul", { class: "metric-grid" }, rows.map(([name, value]) => metricTile(name, value))),
+    h("div", { class: "chart-head" }, h("h2", { id: "metrics-title" }, "Metrics"), rows.length > 0 && about.mask && h("p", { class: "mask" }, `Measured on ${about.mask}`)),
+    content,
   );
 }
 

@@ -2,9 +2,9 @@
 
 import { get, path, post, replaced } from "./api.js";
 import { fill, h, icon, newId } from "./dom.js";
-import { counted, learn, percent, short, titleOf } from "./format.js";
+import { counted, learn, short, titleOf } from "./format.js";
 import { empty, failed, notesOf, say, settle, skeleton } from "./feedback.js";
-import { KINDS, bar, kindName, partName, scaleOf, swatch } from "./reasons.js";
+import { KINDS, bar, kindName, partName, scaleOf, shareOf, swatch, toneOfKind } from "./reasons.js";
 import { address, change } from "./route.js";
 
 const TOP = 8;
@@ -161,7 +161,7 @@ function similarRow(row, best) {
       "button",
       { type: "button", class: "similar-row", on: { click: follow } },
       h("span", { class: "similar-title" }, titleOf(row.item, row.title)),
-      bar(part, { low: 0, high: best }, kindOf),
+      bar(part, { low: 0, high: best }, toneOfKind),
       h("span", { class: "score" }, short(row.score)),
     ),
   );
@@ -174,15 +174,11 @@ function explanation(answer) {
   say(answer.text);
   return [
     h("p", { class: "sentence" }, answer.text),
-    h("div", { class: "total" }, h("span", { class: "total-label" }, "Score"), bar(byKind, scaleOf([byKind]), kindOf), h("strong", { class: "score" }, short(answer.score))),
+    h("div", { class: "total" }, h("span", { class: "total-label" }, "Score"), bar(byKind, scaleOf([byKind]), toneOfKind), h("strong", { class: "score" }, short(answer.score))),
     byKind.map((sum) => group(sum, answer, scale)),
     layers(answer.by_layer),
     h("p", { class: "fine" }, `The parts add up to the score; rounding leaves ${residual(answer)}.`),
   ];
-}
-
-function kindOf(part) {
-  return part.kind;
 }
 
 function residual({ residual: value, score }) {
@@ -190,19 +186,19 @@ function residual({ residual: value, score }) {
 }
 
 function group(sum, answer, scale) {
-  const parts = answer.parts.filter((part) => part.kind === sum.kind);
-  const share = answer.score > 0 ? `, ${percent(sum.value / answer.score)}` : "";
+  const parts = answer.parts.filter((part) => part.kind === sum.kind && part.value !== 0);
+  const share = shareOf(sum, answer.score);
   return h(
     "section",
     { class: "parts" },
-    h("h3", {}, swatch(sum.kind), kindName(sum.kind), h("span", { class: "sum" }, `${short(sum.value)}${share}`)),
+    h("h3", {}, swatch(toneOfKind(sum)), kindName(sum.kind), h("span", { class: "sum" }, share ? `${short(sum.value)}, ${share}` : short(sum.value))),
     h("p", { class: "fine" }, KINDS[sum.kind][1]),
-    sum.kind === "prior" ? null : h("ul", {}, parts.map((part) => partRow(part, scale))),
+    h("ul", {}, parts.map((part) => partRow(part, scale))),
   );
 }
 
 function partRow(part, scale) {
-  return h("li", { class: part.id === null ? "part rest" : "part" }, h("span", { class: "part-name" }, partLabel(part)), bar([part], scale, kindOf), h("span", { class: "score" }, short(part.value)));
+  return h("li", { class: part.id === null ? "part rest" : "part" }, h("span", { class: "part-name" }, partLabel(part)), bar([part], scale, toneOfKind), h("span", { class: "score" }, short(part.value)));
 }
 
 function partLabel(part) {

@@ -8,11 +8,14 @@ export const KINDS = {
   weights: ["Your items, by item weights", "What goes with your items in the training data, without the graph."],
   item: ["Your items", "What your items pass on through the graph."],
   user: ["Similar users", "What users with the same taste pass on through the graph."],
-  prior: ["Learned prior", "What the model has learned of this user apart from the graph."],
-  negative: ["Less like this", "What the items that you want less of take away."],
+  prior: ["Prior", "What rests on none of your items: what the model has learned of this user, and how popular the item is."],
+  negative: ["Less like this", "What you want less of lowers what resembles it, and raises what is unlike it."],
   other: ["All else", "The smaller parts together."],
 };
 
+/** An item to avoid that raises the score has a colour of its own, since it is no penalty. */
+const UNLIKE = "unlike";
+const TONES = { ...Object.fromEntries(Object.entries(KINDS).map(([kind, [name]]) => [kind, name])), [UNLIKE]: "Unlike what you want less of" };
 const COLOURS = 6;
 let picks = [];
 
@@ -24,7 +27,20 @@ export function colourPicks(items) {
 /** Return the class that colours a part. */
 export function toneOf(part) {
   const pick = part.kind === "item" || part.kind === "weights" ? picks.indexOf(String(part.id)) : -1;
-  return pick < 0 ? part.kind : `pick-${pick}`;
+  return pick < 0 ? toneOfKind(part) : `pick-${pick}`;
+}
+
+/** Return the class that colours a part by its kind alone. */
+export function toneOfKind(part) {
+  return part.kind === "negative" && part.value > 0 ? UNLIKE : part.kind;
+}
+
+/** Return the share of a part in a score; where the sign matters, a word says it. */
+export function shareOf(part, score) {
+  const word = part.value < 0 ? "lowers" : part.kind === "negative" ? "raises" : "";
+  if (!(score > 0)) return word;
+  const share = percent(Math.abs(part.value) / score);
+  return word ? `${word} by ${share}` : share;
 }
 
 /** Return the name of a kind as it is said in one word. */
@@ -34,7 +50,6 @@ export function kindName(kind) {
 
 /** Return the name of a part. */
 export function partName(part) {
-  if (part.kind === "prior") return kindName("prior");
   return part.id === null || part.id === undefined ? part.title || kindName(part.kind) : titleOf(part.id, part.title);
 }
 
@@ -95,17 +110,17 @@ export function swatch(tone) {
 /** Return the names of the kinds that occur in the bars; picks are named beside each bar. */
 export function legend(bars) {
   const present = new Set(bars.flat().filter((part) => part.value !== 0).map(toneOf));
-  const kinds = Object.keys(KINDS).filter((kind) => present.has(kind));
-  if (!kinds.length) return null;
-  return h("ul", { class: "legend", "aria-label": "Colours of the bars" }, kinds.map((kind) => h("li", {}, swatch(kind), kindName(kind))));
+  const tones = Object.keys(TONES).filter((tone) => present.has(tone));
+  if (!tones.length) return null;
+  return h("ul", { class: "legend", "aria-label": "Colours of the bars" }, tones.map((tone) => h("li", {}, swatch(tone), TONES[tone])));
 }
 
-/** Return the largest reasons in words: a swatch, a name and a share of what raises the score. */
+/** Return the largest reasons in words: a swatch, a name and a share of the score. */
 export function reasonList(parts, score, most = 3) {
   const merged = new Map();
   for (const part of parts.filter((one) => one.value !== 0)) {
     const own = part.kind === "weights" ? "item" : part.kind;
-    const key = own === "user" ? "user" : `${own} ${part.id}`;
+    const key = own === "user" ? "user" : JSON.stringify([own, part.id, part.id === null ? part.title : null]);
     const known = merged.get(key);
     if (known) known.value += part.value;
     else merged.set(key, { ...part, kind: own, value: part.value, name: own === "user" ? part.title ?? "similar users" : partName(part) });
@@ -115,7 +130,7 @@ export function reasonList(parts, score, most = 3) {
     "ul",
     { class: "reasons" },
     shown.map((part) =>
-      h("li", {}, swatch(toneOf(part)), h("span", { class: "reason-name", title: part.name }, part.name), score > 0 && h("span", { class: "reason-share" }, percent(part.value / score))),
+      h("li", {}, swatch(toneOf(part)), h("span", { class: "reason-name", title: part.name }, part.name), h("span", { class: "reason-share" }, shareOf(part, score))),
     ),
   );
 }

@@ -16,7 +16,7 @@ const VERBS = { like: "likes", hide: "hides", dislike: "dislikes", view: "viewed
 const SOURCES = {
   model: ["In the model", "Answers come from the trained model."],
   events: ["With new events", "Answers take the events since the training into account."],
-  popular: ["Unknown", "Nothing is known of this user, so popular items are shown."],
+  popular: ["Unknown", ""], // the notes of the answer say what is shown instead
 };
 
 /** Fill `root` and return the view. */
@@ -143,13 +143,13 @@ class User {
 
   drawHistory(person, answer) {
     const [word, sentence] = SOURCES[answer.source] ?? [answer.source, ""];
-    fill(this.badge, h("span", { class: `badge ${answer.source}` }, word), h("span", { class: "muted" }, sentence));
+    fill(this.badge, h("span", { class: `badge ${answer.source}` }, word), sentence && h("span", { class: "muted" }, sentence));
     const events = [...(person.events ?? [])].sort((a, b) => seconds(b.time) - seconds(a.time));
     for (const row of [...events, ...person.history]) learn(row.item, row.title);
     fill(
       this.history,
       events.length ? [h("h2", { class: "history-title" }, "Events", h("span", { class: "sum" }, events.length)), h("ul", { class: "plain-list events" }, events.map((row) => this.eventRow(row)))] : null,
-      person.history.length ? this.training(person) : h("p", { class: "fine" }, "This user is not in the training data. A like is enough for recommendations."),
+      person.history.length ? this.training(person) : answer.source !== "popular" && h("p", { class: "fine" }, "This user is not in the training data."),
     );
   }
 
