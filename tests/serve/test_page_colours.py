@@ -15,7 +15,7 @@ from dgcf.ranking.arrays import Floats
 STYLE = (Path(dgcf.serve.__file__).parent / "page" / "style.css").read_text(encoding="utf-8")
 MODES = dict(zip(("light", "dark"), STYLE.split("@media (prefers-color-scheme: dark)"), strict=True))
 PICKS = tuple(f"pick-{number}" for number in range(6))
-OTHERS = ("user", "prior", "negative")
+OTHERS = ("user", "prior", "negative", "unlike")
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB; then OKLab (Ottosson, 2020).
 SIGHT = {
     "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],

@@ -15,7 +15,8 @@ export const KINDS = {
 
 /** An item to avoid that raises the score has a colour of its own, since it is no penalty. */
 const UNLIKE = "unlike";
-const TONES = { ...Object.fromEntries(Object.entries(KINDS).map(([kind, [name]]) => [kind, name])), [UNLIKE]: "Unlike what you want less of" };
+const { other, ...named } = Object.fromEntries(Object.entries(KINDS).map(([kind, [name]]) => [kind, name]));
+const TONES = { ...named, [UNLIKE]: "Unlike what you want less of", other };
 const COLOURS = 6;
 let picks = [];
 
