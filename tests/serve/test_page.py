@@ -336,6 +336,7 @@ def test_the_model_tab_shows_the_figures_of_the_model(tab: Open, service: Servic
     assert gaps.locator("path.line").count() == len(charts["oscillation"]["gaps"]) == 2
     loss = page.locator("figure", has=page.get_by_role("heading", name="Training loss"))
     loss.locator("summary").click()
+    expect(loss.locator(".marker-label")).to_have_text(f"best: {charts['loss']['best']}")
     expect(loss.locator("tbody td")).to_have_text([f"{row['loss']:.4f}" for row in charts["loss"]["epochs"]])
     expect(page.locator(".weight-name")).to_contain_text([part["name"][:4] for part in charts["blend"]["parts"]])
     expect(page.locator(".settings")).to_contain_text("blend_weights")
@@ -345,11 +346,16 @@ def test_the_model_tab_shows_the_figures_of_the_model(tab: Open, service: Servic
 def test_a_model_without_metrics_says_that_it_was_not_measured(tab: Open, service: Service) -> None:
     about = {**service.get("/v1/model").json(), "metrics": {}, "mask": None}
     shown = tab()
+    charts = service.get("/v1/model/charts").json()
+    charts["loss"]["epochs"] = [{**row, "metric": None} for row in charts["loss"]["epochs"]]
     shown.page.route("**/v1/model", lambda route: route.fulfill(json=about))
+    shown.page.route("**/v1/model/charts", lambda route: route.fulfill(json=charts))
     page = shown.open("#/model")
     expect(page.locator(".metrics")).to_contain_text("has not been measured")
     expect(page.locator(".metric, .mask")).to_have_count(0)
-    page.locator("figure svg .line").first.wait_for()
+    page.get_by_role("heading", name="Training loss").wait_for()
+    expect(page.locator(".marker-label")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Validation")).to_have_count(0)
     assert shown.violations() == []
 
 

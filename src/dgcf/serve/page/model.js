@@ -162,8 +162,9 @@ function oscillation(data) {
 
 function loss(data) {
   if (!data?.epochs?.length) return noChart("Loss and validation", "Only known where the folder of a run is served; an artefact does not carry it.");
-  const best = data.best === null || data.best === undefined ? [] : [{ x: data.best, label: `best: ${data.best}` }];
   const points = (name) => data.epochs.filter((row) => Number.isFinite(row[name])).map((row) => ({ x: row.epoch, y: row[name] }));
+  const chosen = Number.isFinite(data.best) && points("metric").length > 0; // without measurements no epoch is the best
+  const best = chosen ? [{ x: data.best, label: `best: ${data.best}` }] : [];
   return [
     epochChart("Training loss", "Loss", points("loss"), best),
     epochChart("Validation", data.metric.toUpperCase(), points("metric"), best),
