@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -33,11 +34,14 @@ import scipy.sparse
 from benchmarks.composed import composed_recommender
 from benchmarks.measure import hardware, markdown, median
 from dgcf.data import load
+from dgcf.recommend import Recommender, artifact
 
 LOADS = Path(__file__).parent / "loads"
 PEER = Path(__file__).parent / "peers" / "als_service.py"
 TOKENS = {scope: f"benchmark-{scope}-token-{os.getpid():08d}" for scope in ("read", "write", "admin")}
 ADMIN = f"Authorization: Bearer {TOKENS['admin']}"
+PAUSE = 17.0
+"""Milliseconds that a connection of a paced load waits after each answer: about 1,600 requests a second with 32."""
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -47,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _, _, rec = composed_recommender(dataset, args.dim, 400)
-        rec.save(folder / "model.dgcf")
+        _save_two(rec, folder)
         _write_peer(rec, folder)
         size = f"{dataset.n_users:,} users × {dataset.n_items:,} items, d {args.dim}, 400 neighbours"
         del rec, dataset
@@ -167,10 +171,16 @@ def _ours(folder: Path, args: argparse.Namespace, number: int) -> Iterator[tuple
         _wrk("known", url, "/v1/recommend/", folder, args, seconds=2)  # a warm-up
         yield "dgcf: known users", _wrk("known", url, "/v1/recommend/", folder, args, seed=number + 1)
         yield "dgcf: new users, 3 items", _wrk("new", url, "/v1/recommend", folder, args, seed=number + 1)
+        yield (
+            "dgcf: known users, paced",
+            _wrk("known", url, "/v1/recommend/", folder, args, seed=number + 7, pause=PAUSE),
+        )
         with _reloads(folder, url):
+            during = _wrk("known", url, "/v1/recommend/", folder, args, seed=number + 9, pause=PAUSE)
+            yield "dgcf: known users, paced, during reloads", during
             yield (
                 "dgcf: known users, during reloads",
-                _wrk("known", url, "/v1/recommend/", folder, args, seed=number + 9),
+                _wrk("known", url, "/v1/recommend/", folder, args, seed=number + 11),
             )
         stored = _wrk("events", url, "/v1/events", folder, args, seed=number + 1)
         yield "dgcf: durable events, 10 a request", {**stored, "rate": 10 * stored["rate"]}
@@ -214,16 +224,15 @@ def _wrk(
 
 @contextlib.contextmanager
 def _reloads(folder: Path, url: str) -> Iterator[None]:
-    """Replace the model by one with other bytes, and reload it, again and again."""
+    """Replace the model by another one of the same size, and reload it, every two seconds."""
     ended = threading.Event()
     failures: list[str] = []
-    original = (folder / "model.dgcf").read_bytes()
 
     def run() -> None:
         number = 0
         while not ended.wait(2):
             number += 1
-            _with_note(folder / "model.dgcf", number)
+            _put_in_place(folder, ("other.dgcf", "first.dgcf")[number % 2])
             request = urllib.request.Request(f"{url}/v1/admin/reload", b"", dict([ADMIN.split(": ")]), method="POST")
             try:
                 urllib.request.urlopen(request, timeout=60).close()
@@ -237,21 +246,24 @@ def _reloads(folder: Path, url: str) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        (folder / "model.dgcf").write_bytes(original)
+        _put_in_place(folder, "first.dgcf")
     if failures:
         raise SystemExit(f"a reload failed: {failures[0]}")
 
 
-def _with_note(path: Path, number: int) -> None:
-    """Save the model with another seed in its description, so that its checksum changes."""
-    code = (
-        "import sys, dataclasses, dgcf\n"
-        "from dgcf.recommend import artifact\n"
-        "snapshot = artifact.load(__import__('pathlib').Path(sys.argv[1]))\n"
-        "changed = dataclasses.replace(snapshot, about={**snapshot.about, 'seed': int(sys.argv[2])})\n"
-        "artifact.save(changed, __import__('pathlib').Path(sys.argv[1]), overwrite=True)\n"
-    )
-    subprocess.run(["nice", "-n", "19", sys.executable, "-c", code, str(path), str(number)], check=True)
+def _put_in_place(folder: Path, name: str) -> None:
+    """Let ``model.dgcf`` be a link to the file of this name."""
+    beside = folder / "next.dgcf"
+    beside.symlink_to(name)
+    beside.replace(folder / "model.dgcf")
+
+
+def _save_two(rec: Recommender, folder: Path) -> None:
+    """Save the model, and again with another seed in its description, so that its checksum differs."""
+    rec.save(folder / "first.dgcf")
+    other = dataclasses.replace(rec.snapshot, about={**rec.snapshot.about, "seed": 1})
+    artifact.save(other, folder / "other.dgcf")
+    _put_in_place(folder, "first.dgcf")
 
 
 # -- the soak ---------------------------------------------------------------------------------------------------------
