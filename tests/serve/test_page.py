@@ -403,7 +403,7 @@ def note(request: Request, requests: list[str]) -> None:
         requests.append(request.url)
 
 
-@SIZES
+@pytest.mark.parametrize("size", [pytest.param(PHONE, marks=pytest.mark.slow), DESKTOP], ids=["390", "1440"])
 def test_axe_finds_nothing(tab: Open, service: Service, size: tuple[int, int]) -> None:
     one, two, three = (row["item"] for row in popular(service, 3))
     shown = tab(size)
