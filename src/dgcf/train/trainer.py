@@ -20,6 +20,7 @@ from dgcf.models.base import GraphModel
 from dgcf.random import bits
 from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.torch_backend import unit_embeddings
+from dgcf.train.adam import adam_for
 from dgcf.train.config import TrainConfig
 from dgcf.train.loop import TrainingLoop
 from dgcf.train.run.checkpoint import Checkpoint, adam_tensors, check_weights, fill_adam, fill_model
@@ -65,9 +66,7 @@ class Trainer:
         self.config, self.seed, self.validate = config, seed, validate
         self.observer, self.run, self.interrupted = observer or Observer(), run, interrupted
         self.sampler = sampler_for(pairs, config, seed)
-        # A capturable Adam counts its steps on the device, so that a recorded step can be replayed without the host.
-        on_gpu = self.device.type == "cuda"
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True, capturable=on_gpu)
+        self.optimizer = adam_for(model.parameters(), config.learning_rate, self.device)
         self.stopping = EarlyStopping(config.patience, config.min_epochs)
         self.epoch, self.done = 1, 0  # the current epoch, and how many of its batches are done
         self.best: dict[str, Tensor] = {}

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dgcf.graph import Propagation
 from dgcf.models.base import GraphModel
+from dgcf.train.adam import Optimizer
 from dgcf.train.config import TrainConfig
 from dgcf.train.sampler import Sampler
 
@@ -21,7 +22,7 @@ class Training(Protocol):
     propagation: Propagation | None
     config: TrainConfig
     sampler: Sampler
-    optimizer: torch.optim.Adam
+    optimizer: Optimizer
     device: torch.device
     drop_seed: int
     running_loss: Tensor

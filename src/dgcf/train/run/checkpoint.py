@@ -32,6 +32,7 @@ from dgcf.stored import (
     seal,
     verify_seal,
 )
+from dgcf.train.adam import Optimizer
 
 FORMAT = 1
 ADAM = {"step", "exp_avg", "exp_avg_sq"}
@@ -169,7 +170,7 @@ def fill_model(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> 
     model.load_state_dict(dict(weights))
 
 
-def adam_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def adam_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """Return Adam's state by parameter name, ``layer0.exp_avg`` and so on; empty before the first step."""
     return {
         f"{name}.{kind}": value
@@ -178,7 +179,7 @@ def adam_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str
     }
 
 
-def fill_adam(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], source: str) -> None:
+def fill_adam(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str, Tensor], source: str) -> None:
     """Restore the state that ``adam_tensors`` returned."""
     capturable = bool(optimizer.defaults.get("capturable"))  # then steps are counted on the device
     for name, parameter in model.named_parameters():
