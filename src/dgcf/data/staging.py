@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _BLANK = "({0} IS NULL OR trim({0}) = '')"
 MISSING = f"({_BLANK.format('user')} OR {_BLANK.format('item')})"
 SKIPPED = "rows without a user or item id"
+_FIRST_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -124,31 +125,49 @@ def _read(
     split_column: bool,
     day_first: bool | None,
 ) -> list[Source]:
-    """Fill the table ``staged``; times that are neither numbers nor ISO 8601 are recognised, and read again."""
+    """Fill the table ``staged``; times that are neither numbers nor ISO 8601 are recognised.
+
+    The first rows usually tell; only if later ones alone are of another form, the table is filled again.
+    """
     opened = list(sources)
-    _fill(con, opened, passed, roles, split_column)
     if "timestamp" not in roles:
-        return opened
-    check = next(check for check in _CHECKS if check.role == "timestamp")
-    unread = {part for (part,) in con.execute(f"SELECT DISTINCT part FROM staged WHERE {check.test}").fetchall()}
-    recognised = False
-    for part, source in enumerate(opened):
-        if (
-            (part in unread or (split_column and unread))
-            and "timestamp" in source.raw
-            and "times" not in source.read_as
-        ):
-            condition = f"({source.condition}) IS TRUE"
-            try:
-                form = times.recognise(con, source.table, source.raw["timestamp"], condition, day_first)
-            except DataError as problem:
-                raise DataError(f"{source.label}: {problem}") from None
-            if form is not None:
-                opened[part], recognised = with_time_format(source, form), True
-    if recognised:
-        con.execute("DROP TABLE staged")
         _fill(con, opened, passed, roles, split_column)
-    return opened
+        return opened
+    unread = next(check for check in _CHECKS if check.role == "timestamp").test
+    for part, source in enumerate(opened):
+        first = f"(SELECT * FROM ({source.rows()}) LIMIT {_FIRST_ROWS})"
+        if (
+            _own_times(source)
+            and con.execute(f"SELECT 1 FROM {first} WHERE {passed} AND ({unread}) LIMIT 1").fetchall()
+        ):
+            opened[part] = _recognised(con, source, day_first)
+    _fill(con, opened, passed, roles, split_column)
+    parts = {part for (part,) in con.execute(f"SELECT DISTINCT part FROM staged WHERE {unread}").fetchall()}
+    again = [
+        _recognised(con, source, day_first)
+        if source is sources[part] and _own_times(source) and (part in parts or (split_column and parts))
+        else source
+        for part, source in enumerate(opened)
+    ]
+    if any(source is not before for source, before in zip(again, opened, strict=True)):
+        con.execute("DROP TABLE staged")
+        _fill(con, again, passed, roles, split_column)
+    return again
+
+
+def _own_times(source: Source) -> bool:
+    """Return whether the times of a source are a column of its own, whose form was not given."""
+    return "timestamp" in source.raw and "times" not in source.read_as
+
+
+def _recognised(con: DuckDBPyConnection, source: Source, day_first: bool | None) -> Source:
+    """Return the source with the form of its times recognised; as it is if they have none."""
+    condition = f"({source.condition}) IS TRUE"
+    try:
+        form = times.recognise(con, source.table, source.raw["timestamp"], condition, day_first)
+    except DataError as problem:
+        raise DataError(f"{source.label}: {problem}") from None
+    return source if form is None else with_time_format(source, form)
 
 
 def _fill(

@@ -75,12 +75,13 @@ def recognise(
     DataError.
     """
     rows = f"(SELECT trim({column}) AS t FROM {table} WHERE ({condition}) AND trim({column}) <> '')"
-    parsed = f"(SELECT t, regexp_extract(t, '{_NUMBERS}', ['first', 'sign', 'second', 'year']) AS p FROM {rows})"
+    texts = f"(SELECT t, count(*) AS n FROM {rows} GROUP BY t)"
+    parsed = f"(SELECT t, n, regexp_extract(t, '{_NUMBERS}', ['first', 'sign', 'second', 'year']) AS p FROM {texts})"
     dated = "p.year <> ''"
     counted, usual, first, second, wide, narrow, signs, sign, example = con.execute(
-        f"SELECT count(*), count(*) FILTER ({iso_or_number('t')} > {YEAR_1000}), "
+        f"SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER ({iso_or_number('t')} > {YEAR_1000}), 0), "
         f"max(try_cast(p.first AS INT)) FILTER ({dated}), max(try_cast(p.second AS INT)) FILTER ({dated}), "
-        f"count(*) FILTER (strlen(p.year) = 4), count(*) FILTER (strlen(p.year) = 2), "
+        "coalesce(sum(n) FILTER (strlen(p.year) = 4), 0), coalesce(sum(n) FILTER (strlen(p.year) = 2), 0), "
         f"count(DISTINCT p.sign) FILTER ({dated}), min(p.sign) FILTER ({dated}), min(t) FILTER ({dated}) FROM {parsed}"
     ).fetchall()[0]
     if usual > counted / 2:
@@ -94,8 +95,8 @@ def recognise(
     ]
     forms.append(TimeFormat(_WITH_ZONE, "with a time zone"))
     # %Y reads 10 as the year 10: such a form does not fit.
-    counted_forms = ", ".join(f"count(*) FILTER ({form.epoch('t')} > {YEAR_1000})" for form in forms)
-    counts = con.execute(f"SELECT {counted_forms} FROM {rows}").fetchall()[0]
+    counted_forms = ", ".join(f"coalesce(sum(n) FILTER ({form.epoch('t')} > {YEAR_1000}), 0)" for form in forms)
+    counts = con.execute(f"SELECT {counted_forms} FROM {texts}").fetchall()[0]
     return next((form for form, count in zip(forms, counts, strict=True) if count > counted / 2), None)
 
 
