@@ -21,6 +21,7 @@ from dgcf.graph.item_graph import ItemGraph
 from dgcf.models import ItemWeights, entry, graph_filter
 from dgcf.models.graph_filter import GraphFilter
 from dgcf.random import uniform
+from dgcf.ranking.torch_backend import largest_columns
 from tests.graph.conftest import dense_laplacian, interactions
 
 Dense = NDArray[np.float64]
@@ -212,7 +213,7 @@ def test_largest_columns_are_those_of_a_stable_sort(n_rows: int, n_columns: int,
     """Numbers with many ties."""
     values = np.random.default_rng(seed).integers(0, 3, (n_rows, n_columns)).astype(np.float32)
     n = min(n, n_columns)
-    found = graph_filter._largest_columns(torch.from_numpy(values), n)
+    found = largest_columns(torch.from_numpy(values), n)
     np.testing.assert_array_equal(found, np.sort(np.argsort(-values, axis=1, kind="stable")[:, :n], axis=1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.errors import DataError
 from dgcf.ranking import topk
 from dgcf.ranking.blend import Blend, BlendQueries, item_sum_scale
-from dgcf.ranking.rankings import Embeddings
+from dgcf.ranking.rankings import Embeddings, ItemWeights
 from dgcf.ranking.topk import Backend, NumpyBackend, Subset, TopK, top_k
 from dgcf.ranking.torch_backend import TorchBackend, item_sums, top_k_by_scores
 from dgcf.ranking.user_rules import BlendedRule, ConstantRow, embeddings_rule
@@ -155,6 +156,32 @@ def test_scores_and_pair_scores_are_the_dense_scores(drawn: tuple[Case, np.rando
         np.testing.assert_array_equal(ranking.pair_scores(users, items), case.scores[users, items])
         nothing = np.zeros(0, dtype=np.int64)
         assert ranking.pair_scores(nothing, nothing).shape == (0,)
+
+
+@given(cases())
+def test_some_scores_have_the_bits_of_all_scores(drawn: tuple[Case, np.random.Generator]) -> None:
+    case, rng = drawn
+    everyone = torch.arange(len(case.users))
+    some = np.flatnonzero(rng.random(len(everyone)) < 0.5)
+    rankings: list[Any] = [case.ranking, case.on_torch, ItemWeights(case.pairs, sparse(case.W))]
+    for ranking in rankings:
+        scores, others = np.asarray(ranking.scores(everyone)), np.asarray(ranking.some_scores(everyone, some))
+        np.testing.assert_array_equal(others[some], scores[some])
+
+
+def test_weights_are_summed_for_the_ranked_users_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, summed, each_sum = large_case(), list[int](), SparseWeights.each_sum
+
+    def counted(weights: SparseWeights, queries: Pairs) -> Iterator[Floats]:
+        summed.append(queries.n_users)
+        return each_sum(weights, queries)
+
+    monkeypatch.setattr(SparseWeights, "each_sum", counted)
+    users = np.array([7, 2, 7])
+    best = top_k_by_scores(case.on_torch, users, pairs_of(case.having), 5)
+    assert summed == [2]
+    expected = top_k_by_scores(case.on_torch, np.arange(len(case.users)), pairs_of(case.having), 5)
+    assert torch.equal(best.scores, expected.scores[users])
 
 
 def large_case(n_users: int = 9, n_items: int = 700, dim: int = 24, seed: int = 0) -> Case:

@@ -18,7 +18,7 @@ from dgcf.graph.item_graph import ItemGraph
 from dgcf.models.base import SolvedModel
 from dgcf.models.config import MAX_DIM, ModelConfig
 from dgcf.ranking.rankings import ItemWeights
-from dgcf.ranking.torch_backend import first_columns
+from dgcf.ranking.torch_backend import largest_columns
 from dgcf.ranking.weights import SparseWeights
 
 MAX_NEIGHBOURS = 100_000
@@ -123,7 +123,7 @@ class GraphFilter(SolvedModel):
                 raise ConfigError(
                     f"the weights of {type(self).__name__} are not finite; lower its settings with --set."
                 )
-            columns = _largest_columns(block.abs(), self.columns.shape[1])
+            columns = largest_columns(block.abs(), self.columns.shape[1])
             self.columns[rows] = columns.to("cpu", torch.int32)
             self.weights[rows] = block.gather(1, columns).cpu()
 
@@ -161,18 +161,6 @@ class GraphFilter(SolvedModel):
         indptr = np.concatenate([[0], np.cumsum(kept.sum(1))]).astype(np.int64)
         values = np.ascontiguousarray(weights[kept])
         return ItemWeights(pairs, SparseWeights(indptr, self.columns.numpy()[kept], values, self.n_items))
-
-
-def _largest_columns(values: Tensor, n: int) -> Tensor:
-    """Return the columns (n_rows, n), ascending, of the n largest of each row; of equal ones the left ones."""
-    if values.device.type != "cpu" or n == values.shape[1]:
-        return first_columns(values, n).sort(dim=1).values
-    last = np.partition(values.numpy(), -n, axis=1)[:, -n]  # several times faster than torch's top-k on a CPU
-    kept = values >= torch.from_numpy(last)[:, None]
-    ties = kept.sum(dim=1) > n
-    if bool(ties.any()):
-        kept[ties] = torch.zeros_like(kept[ties]).scatter_(1, first_columns(values[ties], n), True)
-    return kept.nonzero()[:, 1].view(-1, n)
 
 
 def _coefficients(response: object, degree: int) -> list[float]:

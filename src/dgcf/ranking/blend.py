@@ -98,15 +98,26 @@ class Blend(Generic[Array]):
 
     def scores(self, user_idx: Any) -> Array:
         """Return the scores (batch, n_items) of users (batch,) int64, on the device of the embeddings."""
-        scores, items = self.base.scores(user_idx), self.pairs.take(np.asarray(user_idx))
+        return self.some_scores(user_idx, np.arange(len(user_idx)))
+
+    def some_scores(self, user_idx: Any, rows: NDArray[np.integer]) -> Array:
+        """Return what ``scores`` returns, with the same bits in ``rows`` (n,); others may lack the weights."""
+        scores = self.base.scores(user_idx)
+        if not isinstance(scores, np.ndarray) and scores.device.type != "cpu":
+            rows = np.arange(len(user_idx))  # the bits of its products depend on their shape
+        items = self.pairs.take(np.asarray(user_idx)[rows])
         scale = item_sum_scale(items.user_degrees)
         if isinstance(scores, np.ndarray):
-            for row, sums, factor in zip(scores, self.weights.each_sum(items), scale, strict=True):
-                row += sums * factor
+            for row, sums, factor in zip(rows.tolist(), self.weights.each_sum(items), scale, strict=True):
+                scores[row] += sums * factor
         else:
             from dgcf.ranking.torch_backend import item_sums
 
-            scores += item_sums(scores.device, self.weights, items, scale)
+            sums = item_sums(scores.device, self.weights, items, scale)
+            if len(rows) == len(scores):
+                scores += sums
+            else:
+                scores[rows] += sums
         if self.prior is not None:
             scores += self.prior if isinstance(scores, np.ndarray) else scores.new_tensor(self.prior)
         return scores

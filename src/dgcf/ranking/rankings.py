@@ -154,6 +154,13 @@ class ItemWeights:
         """Return the scores (batch, n_items) float64 of users (batch,) int64, on the CPU."""
         return np.stack([self.weights.sum_rows(self.pairs[user]) for user in user_idx.tolist()])
 
+    def some_scores(self, user_idx: Any, rows: Indices) -> Floats:
+        """Return what ``scores`` returns, with the same bits in ``rows`` (n,) and zeros in the other rows."""
+        scores = np.zeros((len(user_idx), self.weights.shape[1]))
+        for row in rows.tolist():
+            scores[row] = self.weights.sum_rows(self.pairs[int(user_idx[row])])
+        return scores
+
     def pair_scores(self, user_idx: Indices, item_idx: Indices) -> Floats:
         scores = {user: self.weights.sum_rows(self.pairs[user]) for user in set(user_idx.tolist())}
         return np.array([scores[user][item] for user, item in zip(user_idx, item_idx, strict=True)])

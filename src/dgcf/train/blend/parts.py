@@ -16,7 +16,7 @@ from dgcf.models.base import SolvedModel
 from dgcf.models.catalog import CATALOG
 from dgcf.ranking.arrays import Rows
 from dgcf.ranking.rankings import Embeddings, ItemWeights
-from dgcf.ranking.torch_backend import first_columns
+from dgcf.ranking.torch_backend import largest_columns
 from dgcf.ranking.weights import DenseWeights, SparseWeights, WeightMatrix
 from dgcf.train.blend.config import EASE, FILTER, Part
 
@@ -122,7 +122,7 @@ def truncate(weights: WeightMatrix, neighbours: int) -> SparseWeights:
     counts, columns, values = [np.zeros(1, dtype=np.int64)], list[NDArray[np.int32]](), list[NDArray[np.float32]]()
     for block, places in _dense_blocks(weights):
         kept = min(neighbours, block.shape[1])
-        chosen = first_columns(torch.from_numpy(np.abs(block)), kept).sort(dim=1).values.numpy()
+        chosen = largest_columns(torch.from_numpy(np.abs(block)), kept).numpy()
         value = np.take_along_axis(block, chosen, axis=1)
         column = chosen if places is None else np.take_along_axis(places, chosen, axis=1)
         used = value != 0
