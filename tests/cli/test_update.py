@@ -93,6 +93,13 @@ def test_counts_and_metric_before_after_and_from_scratch(shop: Path, once: tuple
     assert answer["scratch"]["epochs"] > 0
 
 
+def test_curves_are_drawn_of_a_training_and_not_of_the_two_epochs_of_an_update(
+    shop: Path, once: tuple[Path, dict[str, Any]]
+) -> None:
+    assert (shop / "run" / "curves.png").is_file()
+    assert not (once[0] / "curves.png").exists()
+
+
 def test_known_ids_keep_their_indices(shop: Path, once: tuple[Path, dict[str, Any]]) -> None:
     before, after = Dataset.load(shop / "old"), Dataset.load(once[0] / "dataset")
     assert after.users.texts[: before.n_users] == before.users.texts

@@ -19,7 +19,7 @@ from dgcf.experiments.measure import MeanStd
 from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, Trained, Validate, groups, pick_device, resolve, train_together
-from dgcf.train.blend import Blender
+from dgcf.train.api import Prepared
 from dgcf.train.presets import known_name
 from dgcf.train.run.observer import Several
 from dgcf.train.run.tracking import refuse_unknown_trackers, tracked
@@ -111,12 +111,12 @@ def train_runs(
     options: Options,
     *,
     resume_at: Path | None = None,
-    blender: Blender | None = None,
+    prepared: Prepared | None = None,
 ) -> list[dict[str, Any]]:
     """Train runs side by side, showing the progress of the first, and return their summaries.
 
     ``resume_at``: the folder with which an interrupted training is continued, if it is not that of the run;
-    ``blender`` has item weights that are solved already.
+    ``prepared`` is what continuing them need not compute again.
     """
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
     with ExitStack() as stack:
@@ -130,7 +130,7 @@ def train_runs(
                 SeedJob(run.seed, Several(observer, *its_trackers), run)
                 for run, observer, its_trackers in zip(runs, observers, trackers, strict=True)
             ]
-            results = train_together(dataset, recipe, jobs, device=options.device, validate=validate, blender=blender)
+            results = train_together(dataset, recipe, jobs, device=options.device, validate=validate, prepared=prepared)
         stopped = [resume_at or result.run.path for result in results if result.interrupted and result.run]
         if stopped:
             commands = [f"dgcf train --resume {quote(str(path))}" for path in stopped]

@@ -80,7 +80,7 @@ def update(
         return {"updated": False, "run": str(source), **about}
     recipe = parent.recipe_of_update(dataset, how.most_epochs(parent), PATIENCE, how.settings)
     begun = begin(parent, dataset, recipe, path, counts, options)
-    summary = train_runs([begun.run], dataset, recipe, options, blender=begun.folded.blender)[0]
+    summary = train_runs([begun.run], dataset, recipe, options, prepared=begun.folded.prepared)[0]
     answer = {**summary, "updated": True, **about, "metric": recipe.train.metric, "update": begun.about(summary)}
     answer["update"]["seconds"] = time.perf_counter() - started
     if how.scratch:

@@ -35,7 +35,7 @@ from dgcf.recommend.container import hash_of
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, build, pick_device, resolve, train_together
-from dgcf.train.api import is_forecast
+from dgcf.train.api import Prepared, is_forecast
 from dgcf.train.blend import BlendConfig, Blender
 from dgcf.train.presets import settings_of_update
 from dgcf.train.warm_start import GATES, LAYER0, Start, Weights, warm_start
@@ -162,13 +162,13 @@ class How:
 
 @dataclass(frozen=True)
 class FoldedIn:
-    """The model before its training continues, and what composes its ranking; ``before`` are its validation metrics.
+    """The model before its training continues, and what that shares with it; ``before`` are its validation metrics.
 
-    ``start`` is None for a solved model.
+    ``start`` and ``prepared`` are None for a solved model.
     """
 
     start: Start | None
-    blender: Blender | None
+    prepared: Prepared | None
     before: Mapping[str, float]
 
     def about(self, epochs: int, best_epoch: int) -> dict[str, Any]:
@@ -192,10 +192,11 @@ def fold_in(parent: Parent, dataset: Dataset, recipe: Recipe, device: torch.devi
     assert isinstance(model, GraphModel)
     start = warm_start(model, propagation, parent.weights, dataset.train, recipe.train, validate)
     if not recipe.blend.parts:
-        return FoldedIn(start, None, dict(start.validation))
+        return FoldedIn(start, Prepared(model, propagation), dict(start.validation))
     forecast = is_forecast(dataset)
     blender = Blender(recipe.blend, dataset.train, recipe.train.metric, validate, device, forecast=forecast)
-    return FoldedIn(start, blender, dict(blender.fit(start.embeddings).validation))
+    before = blender.fit(start.embeddings).validation
+    return FoldedIn(start, Prepared(model, propagation, blender), dict(before))
 
 
 def updated(
@@ -212,7 +213,7 @@ def updated(
     start = None if folded.start is None else folded.start.checkpoint(recipe.train)
     validate = validator(dataset, recipe.train.metric) if len(dataset.validation) else None
     job = SeedJob(parent.seed, observer, start=start)
-    (trained,) = train_together(dataset, recipe, [job], device=device, validate=validate, blender=folded.blender)
+    (trained,) = train_together(dataset, recipe, [job], device=device, validate=validate, prepared=folded.prepared)
     if trained.interrupted:
         raise KeyboardInterrupt
     after = dict(trained.validation or validate(trained.ranking)) if validate else {}

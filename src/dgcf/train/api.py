@@ -65,6 +65,18 @@ class SeedJob:
     start: Checkpoint | None = None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What a training of this dataset and recipe on this device need not compute again.
+
+    ``model`` (its weights are replaced) and ``propagation``, as ``build`` returns them; ``blender``: item weights.
+    """
+
+    model: Model
+    propagation: Propagation | None
+    blender: Blender | None = None
+
+
 def build(
     dataset: Dataset, recipe: Recipe, *, seed: int = 0, device: torch.device | str = "cpu"
 ) -> tuple[Model, Propagation | None]:
@@ -140,15 +152,16 @@ def train_together(
     *,
     device: str = "auto",
     validate: Validate | None = None,
-    blender: Blender | None = None,
+    prepared: Prepared | None = None,
 ) -> list[Trained]:
     """Train the jobs of one group, as ``groups`` returns it, side by side.
 
-    ``blender``: item weights of this dataset and recipe that are solved already.
+    ``prepared``: for jobs that all have a state to continue from.
     """
     mark_peak()
     started, place = time.perf_counter(), pick_device(device)
-    model, propagation = build(dataset, recipe, seed=jobs[0].seed, device=place)
+    prepared = prepared or Prepared(*build(dataset, recipe, seed=jobs[0].seed, device=place))
+    model, propagation, blender = prepared.model, prepared.propagation, prepared.blender
     observers = [run_observer(job.observer, job.run, place) for job in jobs]
     validate = validate if len(dataset.validation) else None
     with ExitStack() as stack:
@@ -168,9 +181,7 @@ def train_together(
             for own, job, observer in zip(models, jobs, observers, strict=True)
         ]
         for trainer, job in zip(trainers, jobs, strict=True):
-            _resume(trainer)
-            if job.run is None and job.start is not None:
-                trainer.restore(job.start, "the start of the training")
+            _resume(trainer, job.start)
         reasons = _fit(trainers)
         trained = [_trained(one, recipe, reason, started) for one, reason in zip(trainers, reasons, strict=True)]
         blender = blender or _blender(dataset, recipe, validate, place, interrupted)
@@ -239,11 +250,13 @@ def _graph_model(dataset: Dataset, recipe: Recipe, seed: int) -> GraphModel:
     return model
 
 
-def _resume(trainer: Trainer) -> None:
-    """Restore the last checkpoint of the trainer's run, if it has one."""
+def _resume(trainer: Trainer, start: Checkpoint | None) -> None:
+    """Restore the last checkpoint of the trainer's run, if it has one; without a run, ``start``."""
     run, note = trainer.run, trainer.observer.note
     if trainer.propagation is not None and trainer.propagation.warning:
         note(trainer.propagation.warning)
+    if run is None and start is not None:
+        trainer.restore(start, "the start of the training")
     if run is None or (checkpoint := run.resume()) is None:
         return
     trainer.restore(checkpoint, str(run.path / "last.safetensors"))
@@ -275,7 +288,7 @@ def _fit(trainers: Sequence[Trainer]) -> list[str]:
 def _trained(trainer: Trainer, recipe: Recipe, reason: str, started: float) -> Trained:
     """Return the result with the best weights; an interrupted training may have none yet, and gives its last."""
     run = trainer.run
-    if run is not None and run.pictured and (note := plot_run(run)):
+    if run is not None and run.pictured and "update" not in run.about and (note := plot_run(run)):
         trainer.observer.note(note)
     if trainer.best:
         fill_model(trainer.model, trainer.best, "the best epoch")
