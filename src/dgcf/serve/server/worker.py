@@ -36,6 +36,8 @@ from dgcf.serve.server.telemetry import with_traces
 from dgcf.serve.settings import Settings
 
 PAGE_BYTES = resource.getpagesize()
+SWITCH_SECONDS = 0.001
+"""Seconds after which a thread hands Python's lock on, so that answers wait little while a model is loaded."""
 SPARE_FILES = 256
 """File descriptors beside those of connections."""
 TRACES_SECONDS = 3.0
@@ -228,6 +230,7 @@ def main(listening: int, channel_end: int, shared: int) -> int:
     os.umask(0o077)  # events are personal data: no other user of the machine may read them
     for number in (signal.SIGINT, signal.SIGHUP):  # for the supervisor; a terminal sends them to all
         signal.signal(number, signal.SIG_IGN)
+    sys.setswitchinterval(SWITCH_SECONDS)
     channel = Channel(socket.socket(fileno=channel_end))
     orders = channel.first()
     if orders is None:
