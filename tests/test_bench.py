@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -15,6 +17,7 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_bench_records_ratios_and_fails_if_one_falls(tmp_path: Path) -> None:
     record = tmp_path / "recorded.json"
     written = bench("--recorded", str(record), "--record")

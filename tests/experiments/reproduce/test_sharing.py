@@ -103,7 +103,7 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict
     return lines_by_name(alone)
 
 
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_processes_together_record_every_cell_once_with_equal_results(
     tmp_path: Path, lone: dict[tuple[str, str], dict[str, Any]], processes: int
 ) -> None:
