@@ -45,7 +45,7 @@ LEFT_OUT = {
     "docs/serving.md": 1,  # services, which run until they are stopped
     "docs/tuning.md": 1,  # MLflow, and servers that show what was tracked
 }
-SLOW = {"docs/tuning.md"}
+SLOW = {"docs/training.md", "docs/tuning.md"}
 
 
 @dataclass(frozen=True)

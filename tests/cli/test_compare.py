@@ -263,6 +263,7 @@ def test_runs_on_different_datasets_are_refused(folder: Path, tmp_path: Path) ->
     assert "compare runs on one dataset" in message
 
 
+@pytest.mark.slow
 def test_interrupted_comparison_resumes_to_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     """Interrupt the second model; the same command then trains the rest, to the same bytes."""
     words = ["compare", str(folder / "data"), "--models", "lightgcn,bpr-mf", *QUICK, "--set", "patience=0"]

@@ -124,7 +124,8 @@ def test_ignored_sighup_stays_ignored_in_training() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ignored", [False, True])
 def test_closed_terminal_stops_training_at_a_checkpoint(ignored: bool, small: Path, tmp_path: Path) -> None:
     """Without ``nohup`` the kernel sends SIGHUP; with it, training continues until SIGTERM."""
     leader, follower = pty.openpty()

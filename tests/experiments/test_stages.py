@@ -107,6 +107,7 @@ def test_wrong_pairs_to_train_on_are_refused(data: Path, whole: Path) -> None:
     assert "dim 8 is now 16" in refusal("train", "--resume", whole, "--set", "dim=16")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs SIGKILL")
 def test_killed_in_either_stage_ends_with_the_same_bytes(tmp_path: Path, data: Path, whole: Path) -> None:
     folder = tmp_path / "killed"

@@ -161,6 +161,7 @@ def test_interrupted_trial_resumes_from_its_checkpoint(whole: Tuned, dataset: Da
     assert progress.epochs[0] == ("trial 2", 9), "epoch 9 was not yet saved, the eight before it were"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_kills_at_random_moments_do_not_change_the_study(whole: Tuned, dataset: Dataset, tmp_path: Path) -> None:
     folder = tmp_path / "study"
@@ -201,6 +202,7 @@ def test_kills_at_random_moments_do_not_change_the_study(whole: Tuned, dataset: 
     assert intermediate(folder) == intermediate(whole.search.path)
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_trials_and_lose_none(dgcf_popen: Any, dataset: Dataset, tmp_path: Path) -> None:
     data = dataset.save(tmp_path / "data")
     fixed = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]

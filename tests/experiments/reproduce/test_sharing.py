@@ -117,6 +117,7 @@ def test_processes_together_record_every_cell_once_with_equal_results(
     assert not (shared.store.folder / CLAIMS).exists()
 
 
+@pytest.mark.slow
 def test_processes_share_trials_and_trainings_in_one_run(tmp_path: Path) -> None:
     alone, shared = (make_workspace(tmp_path / name, tuning=TRIED, table1=TUNED) for name in ("alone", "shared"))
     assert alone.runner.run("all").missing == {}
