@@ -13,7 +13,9 @@ from tests.fuzz.kills import Jobs, Measured
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-@pytest.mark.parametrize(("name", "count"), [("prepare-overwrite", 3), pytest.param("train", 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("prepare-overwrite", 3), pytest.param("train", 1, marks=pytest.mark.slow)]
+)
 def test_kill_at_a_system_call_leaves_old_or_new_target(name: str, count: int, tmp_path: Path) -> None:
     targets, chance = Jobs(tmp_path), random.Random(0)
     for _ in range(count):
