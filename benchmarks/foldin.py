@@ -1,6 +1,6 @@
 """Measure the quality of fold-in, against the trained ranking, training with the same users, and popularity.
 
-    python -m benchmarks.foldin [deoscirec/ml-100k …] [--set epochs=200] [--device cpu] [--draws 5]
+    python -m benchmarks.foldin [deoscirec/ml-100k …] [--preset paper] [--set epochs=200] [--device cpu] [--draws 5]
 
 1. Train on all users. For 200 random users, fold in a new user with the same training items. Measure the overlap of the
    top 20 of the new user with the trained top 20 of the original user.
@@ -95,11 +95,10 @@ def mean_metric(metric: Metric, lists: np.ndarray, relevant: Pairs) -> float:
     return float(metric(hits, relevant.user_degrees, K).mean())
 
 
-def measure(name: str, model: str, settings: dict[str, Any], device: str, seed: int) -> dict[str, Any]:
+def measure(name: str, unfitted: Recommender, seed: int) -> dict[str, Any]:
     """Return the results of one draw of users."""
     dataset = load(name)
     trained, held_out = drawn_users(dataset, seed)
-    unfitted = Recommender(model, preset="paper", seed=seed, device=device, **settings)
     whole, part = fit_both(unfitted, dataset, held_out)
 
     seen = dataset.train.take(trained)
@@ -140,21 +139,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", default=["deoscirec/ml-100k"])
     parser.add_argument("--model", default="dgcf")
+    parser.add_argument("--preset", default="paper")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     settings = parse_settings(args.settings)
-    results = [
-        mean_of([measure(name, args.model, settings, args.device, seed) for seed in range(args.draws)])
-        for name in args.data
-    ]
+
+    def draw(name: str, seed: int) -> dict[str, Any]:
+        return measure(name, Recommender(args.model, preset=args.preset, seed=seed, device=args.device, **settings), seed)
+
+    results = [mean_of([draw(name, seed) for seed in range(args.draws)]) for name in args.data]
     machine = torch.cuda.get_device_name() if torch.cuda.is_available() and args.device != "cpu" else hardware()
     if args.json:
-        print(json.dumps({"model": args.model, "settings": settings, "draws": args.draws, "results": results}))
+        print(json.dumps({"model": args.model, "preset": args.preset, "settings": settings, "draws": args.draws, "results": results}))
         return
-    print(f"{args.model}, preset paper, {' '.join(args.settings)}, {args.draws} draws, {machine}\n")
+    print(f"{args.model}, preset {args.preset}, {' '.join(args.settings)}, {args.draws} draws, {machine}\n")
     header = ["data", "overlap", "fold-in", "trained", "popularity", "÷ trained", "÷ popularity", "ms", "epochs"]
     rows = [
         [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dgcf.data import Dataset
 from dgcf.errors import DataError
-from dgcf.recommend import Snapshot
+from dgcf.recommend import Recommender, Snapshot
 from dgcf.recommend.foldin import FoldIn, Neighbours
 from dgcf.recommend.snapshot import Layers, sigmoid
 from tests.recommend.conftest import MODELS, dense_layer0_map, dense_matrix, gates_of, graphs, random_dataset, untrained
@@ -183,7 +183,8 @@ def test_fold_in_quality_on_movielens() -> None:
     """One draw of the benchmark: its means over five draws are in docs/recommend.md."""
     from benchmarks.foldin import mean_of, measure
 
-    quality = mean_of([measure("deoscirec/ml-100k", "dgcf", {"dim": 64, "epochs": 100}, "cpu", 0)])
+    unfitted = Recommender("dgcf", preset="paper", seed=0, device="cpu", dim=64, epochs=100)
+    quality = mean_of([measure("deoscirec/ml-100k", unfitted, 0)])
     assert quality["overlap"] >= 0.75
     assert quality["fold-in / popularity"] >= 1.4
     assert quality["fold-in / trained"] >= 0.85  # 120 users: ±.06 from draw to draw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,6 +15,7 @@ from dgcf.data.pairs import Pairs
 from dgcf.graph.kernels.cpu.sparse import CSR, product
 from dgcf.graph.kernels.cpu.threads import together
 from dgcf.graph.normalize import inverse_sqrt
+from dgcf.sparse_csr import sparse_csr
 
 EXACT_SIDE = 2048
 """Up to so many users or items the eigenvectors come from a dense matrix, exactly."""
@@ -133,11 +133,10 @@ class ItemGraph:
         They are computed on the CPU for a GPU too: the sparse products of torch may sum in any order there.
         """
         shape = (self.n_users, self.n_items)
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
             offsets, indices, values = (part.cpu() for part in self.by_user[:3])
-            R = torch.sparse_csr_tensor(offsets, indices, values, size=shape, check_invariants=False)
+            R = sparse_csr(offsets, indices, values, shape)
             _, singular, vectors = torch.svd_lowrank(R, q=min(rank + OVERSAMPLING, *shape), niter=POWER_ITERATIONS)
         return (vectors * (singular.square() > SMALLEST)).to(self.device)
 

@@ -27,6 +27,7 @@ from dgcf.ranking.arrays import Floats, Rows
 from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.topk import Candidates, EmbeddingIndex
 from dgcf.ranking.weights import SparseWeights, WeightMatrix
+from dgcf.sparse_csr import sparse_csr
 
 MEMORY = 256 * 2**20
 """Default memory for scores and what ranking makes of them, in bytes."""
@@ -318,7 +319,7 @@ def _transposed_on(device: torch.device, weights: SparseWeights) -> Tensor:
         by_column = csr_array((weights.values, weights.indices, weights.indptr), shape=(n_rows, n_columns)).tocsc()
         arrays = (by_column.indptr.astype(np.int64), by_column.indices.astype(np.int64), by_column.data)
         indptr, indices, values = (torch.from_numpy(array).to(device) for array in arrays)
-        held = torch.sparse_csr_tensor(indptr, indices, values, size=(n_columns, n_rows), check_invariants=False)
+        held = sparse_csr(indptr, indices, values, (n_columns, n_rows))
         _COPIES[weights] = held
     return held
 
