@@ -19,7 +19,7 @@ from dgcf.ranking import topk
 from dgcf.ranking.blend import Blend, BlendQueries, item_sum_scale
 from dgcf.ranking.rankings import Embeddings, ItemWeights
 from dgcf.ranking.topk import Backend, NumpyBackend, Subset, TopK, top_k
-from dgcf.ranking.torch_backend import TorchBackend, item_sums, top_k_by_scores
+from dgcf.ranking.torch_backend import TorchBackend, item_sums, product_sums, top_k_by_scores
 from dgcf.ranking.user_rules import BlendedRule, ConstantRow, embeddings_rule
 from dgcf.ranking.weights import DenseWeights, SparseWeights
 from tests.ranking.test_weights import both
@@ -241,6 +241,14 @@ def test_item_sums_are_those_of_numpy(drawn: tuple[Case, np.random.Generator]) -
         sums = item_sums(torch.device("cpu"), weights, case.pairs, scale)
         assert sums.dtype == torch.float32
         np.testing.assert_array_equal(sums.numpy(), case.sums.astype(np.float32))
+
+
+def test_sums_by_a_product_are_the_sums() -> None:
+    case, cpu = large_case(), torch.device("cpu")
+    W, scale = sparse(case.W), item_sum_scale(case.having.sum(1))
+    torch.testing.assert_close(
+        product_sums(cpu, W, case.pairs, scale), item_sums(cpu, W, case.pairs, scale), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -15,7 +16,6 @@ from dgcf.data.pairs import Pairs
 from dgcf.graph.kernels.cpu.sparse import CSR, product
 from dgcf.graph.kernels.cpu.threads import together
 from dgcf.graph.normalize import inverse_sqrt
-from dgcf.sparse_csr import sparse_csr
 
 EXACT_SIDE = 2048
 """Up to so many users or items the eigenvectors come from a dense matrix, exactly."""
@@ -136,7 +136,7 @@ class ItemGraph:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             offsets, indices, values = (part.cpu() for part in self.by_user[:3])
-            R = sparse_csr(offsets, indices, values, shape)
+            R = _sparse_tensor(offsets, indices, values, shape)
             _, singular, vectors = torch.svd_lowrank(R, q=min(rank + OVERSAMPLING, *shape), niter=POWER_ITERATIONS)
         return (vectors * (singular.square() > SMALLEST)).to(self.device)
 
@@ -145,3 +145,13 @@ def _compressed(matrix: csr_array) -> CSR:
     matrix.sort_indices()
     offsets, indices = (torch.from_numpy(part.astype(np.int32)) for part in (matrix.indptr, matrix.indices))
     return CSR(offsets, indices, torch.from_numpy(matrix.data.astype(np.float32)), matrix.shape[1])
+
+
+def _sparse_tensor(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Return a sparse CSR tensor of arrays that are known to be valid.
+
+    torch warns that such tensors are in beta, and, in some versions, that it does not check them.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks)")
+        return torch.sparse_csr_tensor(indptr, indices, values, size=shape, check_invariants=False)

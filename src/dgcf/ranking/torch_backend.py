@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import embedding_bag, pad
 
 from dgcf.data.pairs import Pairs, row_entries
 from dgcf.errors import ConfigError, DataError
@@ -27,7 +27,6 @@ from dgcf.ranking.arrays import Floats, Rows
 from dgcf.ranking.rankings import Embeddings
 from dgcf.ranking.topk import Candidates, EmbeddingIndex
 from dgcf.ranking.weights import SparseWeights, WeightMatrix
-from dgcf.sparse_csr import sparse_csr
 
 MEMORY = 256 * 2**20
 """Default memory for scores and what ranking makes of them, in bytes."""
@@ -299,28 +298,37 @@ def item_sums(device: torch.device, weights: WeightMatrix, items: Pairs, scale: 
         for row, total, factor in zip(sums, weights.each_sum(items), scale, strict=True):
             np.multiply(total, factor, out=row, casting="same_kind")
         return torch.from_numpy(sums).to(device)
+    return product_sums(device, weights, items, scale)
+
+
+def product_sums(device: torch.device, weights: SparseWeights, items: Pairs, scale: Floats) -> Tensor:
+    """Return the same sums by the product of Wᵀ with a dense matrix of the items of each row, in float32.
+
+    ``embedding_bag`` adds the entries of a row in their order. The sparse products of torch on a GPU do not, and so
+    give other bits at each call.
+    """
     counts = np.diff(items.indptr)
     rows, columns = np.repeat(np.arange(items.n_users), counts), items.indices.astype(np.int64)
     having = torch.zeros(items.n_items, items.n_users, device=device)
     having[torch.from_numpy(columns).to(device), torch.from_numpy(rows).to(device)] = torch.from_numpy(
         np.repeat(scale, counts).astype(np.float32)
     ).to(device)
-    return (_transposed_on(device, weights) @ having).T
+    indptr, indices, values = _transposed_on(device, weights)
+    sums = embedding_bag(indices, having, indptr, mode="sum", per_sample_weights=values, include_last_offset=True)
+    return sums.T
 
 
-_COPIES: WeakKeyDictionary[SparseWeights, Tensor] = WeakKeyDictionary()
+_COPIES: WeakKeyDictionary[SparseWeights, tuple[Tensor, Tensor, Tensor]] = WeakKeyDictionary()
 
 
-def _transposed_on(device: torch.device, weights: SparseWeights) -> Tensor:
-    """Return Wᵀ as a sparse tensor on a device; the last one of each W is kept."""
+def _transposed_on(device: torch.device, weights: SparseWeights) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``indptr``, ``indices`` and ``values`` of Wᵀ on a device; the last ones of each W are kept."""
     held = _COPIES.get(weights)
-    if held is None or held.device != device:
-        n_rows, n_columns = weights.shape
-        by_column = csr_array((weights.values, weights.indices, weights.indptr), shape=(n_rows, n_columns)).tocsc()
+    if held is None or held[0].device != device:
+        by_column = csr_array((weights.values, weights.indices, weights.indptr), shape=weights.shape).tocsc()
         arrays = (by_column.indptr.astype(np.int64), by_column.indices.astype(np.int64), by_column.data)
         indptr, indices, values = (torch.from_numpy(array).to(device) for array in arrays)
-        held = sparse_csr(indptr, indices, values, (n_columns, n_rows))
-        _COPIES[weights] = held
+        held = _COPIES[weights] = indptr, indices, values
     return held
 
 
