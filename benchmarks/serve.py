@@ -5,7 +5,8 @@
 Needs ``wrk``, the extras ``serve`` and ``ials``, and the data. One worker, k 20; wrk runs on the same machine with one
 thread. The services alternate in each round, and only one of them runs at a time. Users and items are drawn at random,
 so an answer is rarely repeated. The embeddings are initial weights: no time depends on what was learned. ``--soak``
-holds a share of the measured rate for some minutes, and prints the slope of the memory of all processes of the service.
+loads the service for two minutes at its full rate and then for MINUTES at a share of it, and prints the slope of the
+memory of all its processes.
 """
 
 from __future__ import annotations
@@ -272,7 +273,7 @@ def _save_two(rec: Recommender, folder: Path) -> None:
 def _soak(folder: Path, args: argparse.Namespace, rate: float) -> None:
     """Hold a share of the rate, and print the slope of the memory of all processes of the service."""
     with _service(folder) as (url, pid):
-        _wrk("known", url, "/v1/recommend/", folder, args, seconds=20)
+        _wrk("known", url, "/v1/recommend/", folder, args, seconds=120)  # fills the kept lists
         pause = 1000 * args.connections / (args.load * rate)
         samples: list[tuple[float, float]] = []
         ended = threading.Event()
