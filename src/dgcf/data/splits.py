@@ -145,7 +145,7 @@ def _cut_at_times(rows: Interactions, split: Split) -> NDArray[np.int8]:
     assert rows.timestamp is not None
     assert split.cut is not None
     low, high = float(rows.timestamp.min()), float(rows.timestamp.max())
-    per_second = next((count for least, count in _UNITS if high >= least), 1.0)
+    per_second = _per_second(high)
     cut = _moment(split.cut, per_second)
     if not low < cut <= high:
         raise DataError(
@@ -184,6 +184,17 @@ def _moment(moment: Moment, per_second: float) -> float:
     """Return a moment in the unit of the data, which counts ``per_second`` in a second."""
     number, is_date = _number_or_date(moment)
     return number * per_second if is_date else number
+
+
+def time_window(times: NDArray[np.floating]) -> list[str]:
+    """Return the first and the last of some times, as dates or as numbers."""
+    low, high = float(times.min()), float(times.max())
+    return [_shown(time, _per_second(high)) for time in (low, high)]
+
+
+def _per_second(latest: float) -> float:
+    """Return how many units of time a second has, by the latest time of the data."""
+    return next((count for least, count in _UNITS if latest >= least), 1.0)
 
 
 def _shown(time: float, per_second: float) -> str:

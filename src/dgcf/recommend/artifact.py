@@ -55,6 +55,8 @@ class _Dataset(TypedDict):
     name: str
     fingerprint: Sha256
     item_col: NotRequired[str]
+    window: NotRequired[list[str]]
+    split: NotRequired[dict[str, Any]]
 
 
 class _About(TypedDict):
@@ -70,6 +72,7 @@ class _About(TypedDict):
     blend: NotRequired[dict[str, Scalar]]
     update: NotRequired[dict[str, Any]]
     stopped: NotRequired[str]
+    trained_at: NotRequired[str]
 
 
 class _Head(TypedDict):

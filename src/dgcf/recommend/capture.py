@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +15,8 @@ import torch
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.data.prepare import Preparation
+from dgcf.data.splits import time_window
+from dgcf.data.update import Counts
 from dgcf.evaluate.validation import validator
 from dgcf.graph import Propagation
 from dgcf.models.base import GraphModel, Model, PropagationStack
@@ -23,12 +27,15 @@ from dgcf.train import Observer, Recipe, Run, Trained, resolve, train
 from dgcf.train import load as load_run
 from dgcf.train.blend import Blending
 from dgcf.train.plan import Plan, chosen_settings
+from dgcf.train.run.folder import BEST
 from dgcf.train.run.moved import explain_moved
 from dgcf.version import __version__
 
 if TYPE_CHECKING:
     from dgcf.recommend.recommender import Recommender
     from dgcf.text import Notify
+
+COUNTS = tuple(field.name for field in fields(Counts))
 
 
 def fit_snapshot(
@@ -95,7 +102,30 @@ def _about_best(run: Run) -> dict[str, Any]:
     metrics = next((line for line in run.metrics() if line["epoch"] == epoch), {})
     blending = run.blending(run.about["dataset"]["n_items"])
     composed = {} if blending is None else blending.validation  # the line is of the embeddings alone
-    return {"seed": run.seed, "epochs": epoch, "metrics": {**metrics, **composed}, **_blend(blending), **_stopped(run)}
+    about = {"seed": run.seed, "epochs": epoch, "metrics": {**metrics, **composed}, "trained_at": _trained_at(run)}
+    return {**about, **_update(run), **_blend(blending), **_stopped(run)}
+
+
+def _trained_at(run: Run) -> str:
+    """Return when the best weights were written, in UTC: ``2026-11-19T21:37:51Z``."""
+    written = datetime.fromtimestamp((run.path / BEST).stat().st_mtime, UTC)
+    return written.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _update(run: Run) -> dict[str, Any]:
+    """Return the entry of an update: the parent by its name and hashes, and what changed; empty for other runs."""
+    update = run.about.get("update")
+    if update is None:
+        return {}
+    counts = {name: update[name] for name in COUNTS if name in update}
+    return {"update": {"parent": parent_entry(update.get("parent", {})), **counts}}
+
+
+def parent_entry(parent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity of the model that was updated, without the folders in its path."""
+    path = parent.get("path")
+    hashes = {name: parent[name] for name in ("weights", "fingerprint") if parent.get(name)}
+    return {"name": None if path is None else Path(path).name, **hashes}
 
 
 def _stopped(run: Run) -> dict[str, str]:
@@ -129,7 +159,12 @@ def capture(
             "preset": recipe.preset,
             "settings": recipe.settings(),
             **about,
-            "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint, **_item_column(dataset)},
+            "dataset": {
+                "name": dataset.name,
+                "fingerprint": dataset.fingerprint,
+                **_item_column(dataset),
+                **_window_and_split(dataset),
+            },
             "dgcf": __version__,
         },
         users=dataset.users,
@@ -149,6 +184,13 @@ def _item_column(dataset: Dataset) -> dict[str, str]:
     read = [*dataset.record.get("read", []), {}][0]
     column = read.get("columns", {}).get("item") if read.get("header") is not False else None
     return {"item_col": column} if isinstance(column, str) else {}
+
+
+def _window_and_split(dataset: Dataset) -> dict[str, Any]:
+    """Return the first and the last time of the training pairs, and how they were split, as far as both are known."""
+    times, split = dataset.train.time, dataset.record.get("split")
+    window = {} if times is None else {"window": time_window(times)}
+    return {**window, **({"split": dict(split)} if isinstance(split, Mapping) else {})}
 
 
 def _same(layers: Layers) -> Layers:

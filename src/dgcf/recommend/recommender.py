@@ -60,7 +60,7 @@ class Recommender:
     def _take(self, model: str, preset: str, seed: int, device: str, settings: Mapping[str, Any]) -> None:
         self.model, self.preset, self.seed, self.device, self.given = model, preset, seed, device, dict(settings)
         self._fitted: Prepared | None = None
-        self._measured: dict[str, Measurement] = {}
+        self.measurements: dict[str, Measurement] = {}
         self._held_out = HeldOut()
 
     @property
@@ -195,7 +195,7 @@ class Recommender:
 
     @snapshot.setter
     def snapshot(self, snapshot: Snapshot) -> None:
-        self._fitted, self._measured = Prepared(snapshot), {}
+        self._fitted, self.measurements = Prepared(snapshot), {}
 
     @property
     def _prepared(self) -> Prepared:
@@ -225,7 +225,7 @@ class Recommender:
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
         """The metrics on ``validation``, by which the best epoch was chosen, and on ``test`` after ``evaluate``."""
-        measured = {split: dict(measurement) for split, measurement in self._measured.items()}
+        measured = {split: dict(measurement) for split, measurement in self.measurements.items()}
         return {"validation": validation_metrics(self.snapshot), **measured}
 
     @in_python()
@@ -242,7 +242,7 @@ class Recommender:
 
         measured = measure(self.snapshot, self._held_out, data, reading, k=k, split=split, mask=mask)
         if data is None:
-            self._measured[split] = measured
+            self.measurements[split] = measured
         return measured
 
     @property

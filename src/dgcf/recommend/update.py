@@ -30,7 +30,7 @@ from dgcf.errors import ArtifactError, ConfigError, DataError
 from dgcf.evaluate.validation import validator
 from dgcf.models.base import GraphModel
 from dgcf.ranking.user_rules import LinearLayers, embeddings_rule
-from dgcf.recommend.capture import dataset_of, from_trained
+from dgcf.recommend.capture import dataset_of, from_trained, parent_entry
 from dgcf.recommend.container import hash_of
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.text import Notify
@@ -217,7 +217,8 @@ def updated(
     if trained.interrupted:
         raise KeyboardInterrupt
     after = dict(trained.validation or validate(trained.ranking)) if validate else {}
-    about = {**counts.to_dict(), **folded.about(trained.epochs, trained.best_epoch), "after": after}
+    about = {"parent": parent_entry(parent.about), **counts.to_dict()}
+    about |= {**folded.about(trained.epochs, trained.best_epoch), "after": after}
     snapshot = from_trained(trained, dataset, parent.seed, after)
     return replace(snapshot, about={**snapshot.about, "update": about}), dataset
 
