@@ -327,9 +327,9 @@ def as_json(reply: Reply) -> Any:
 
 def as_object(reply: Reply) -> Any:
     """Return the JSON object of the body; a ValueError if it is none."""
-    if not isinstance(found := as_json(reply), dict):
+    if not isinstance(content := as_json(reply), dict):
         raise ValueError("no JSON object")
-    return found
+    return content
 
 
 def as_deleted(reply: Reply) -> None:

@@ -241,11 +241,11 @@ def _bad_rows(con: DuckDBPyConnection, sources: Sequence[Source], check: _Check,
     for source in sources:
         if check.role in ("timestamp", "weight") and not source.has(check.role):
             continue
-        found = source.raw.get(check.role) or source.columns.get(check.role, "NULL")
-        rows = source.rows(row="row_number() OVER ()", found=f"CAST({found} AS VARCHAR)")
+        value = source.raw.get(check.role) or source.columns.get(check.role, "NULL")
+        rows = source.rows(row="row_number() OVER ()", value=f"CAST({value} AS VARCHAR)")
         part = PART_OF_SPLIT if source.has("split") else "0"
         row, text = con.execute(
-            "SELECT min(row), min_by(found, row) "
+            "SELECT min(row), min_by(value, row) "
             f"FROM (SELECT *, {_fine(source)} AS fine, {part} AS part FROM ({rows})) "
             f"WHERE {passed} AND ({check.test})"
         ).fetchall()[0]

@@ -155,13 +155,13 @@ def _columns(names: list[str], label: str, given: tuple[Column | None, Column | 
         if column is not None:
             places.append(position(column, names, role, label, f"--titles-{role}-col"))
             continue
-        found = sniff.columns_of(role, names)
-        if not found:
+        columns = sniff.columns_of(role, names)
+        if not columns:
             raise DataError(
                 f"{label} has the columns {listed(names)}, expected one for the item (such as item_id) and one named "
                 "title or name; name them with --titles-item-col and --titles-title-col."
             )
-        places.append(found[0])
+        places.append(columns[0])
     return places[0], places[1]
 
 

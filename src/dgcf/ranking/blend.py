@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -153,6 +153,9 @@ class Blend(Generic[Array]):
         lengths = (np.linalg.norm(rows, axis=1).mean(dtype=np.float64) for rows in (arrays.users, arrays.items))
         return BlendSimilarity(arrays.items, self.weights, float(np.prod(list(lengths))))
 
+    def of_users(self, user_idx: Indices) -> Blend[Array]:
+        return replace(self, base=self.base.of_users(user_idx), pairs=self.pairs.of_users(user_idx))
+
     def to_numpy(self) -> Blend[Rows]:
         return Blend(self.base.to_numpy(), self.pairs, self.weights, self.prior)
 
@@ -197,10 +200,10 @@ class BlendIndex:
                 narrow[...] = added[row]
                 part[row, :n_items] += narrow
             hide(part, hidden, start, stop)
-            found = candidates_above(part, groups(n_items), k, self._slack(queries, slice(start, stop)))
-            candidates.append(Candidates(found.query + start, found.item))
-            products = exact_scores(queries.rows[start:stop], self.rows.rows, found)
-            exact.append(products + added[found.query, found.item])
+            above = candidates_above(part, groups(n_items), k, self._slack(queries, slice(start, stop)))
+            candidates.append(Candidates(above.query + start, above.item))
+            products = exact_scores(queries.rows[start:stop], self.rows.rows, above)
+            exact.append(products + added[above.query, above.item])
         return Candidates(*(np.concatenate(column) for column in zip(*candidates, strict=True))), np.concatenate(exact)
 
     def _slack(self, queries: BlendQueries, part: slice) -> Floats:

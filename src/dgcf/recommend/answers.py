@@ -40,8 +40,8 @@ def recommend(
         several = recommend_users(
             rec, [_required(user)], k=k, exclude_seen=exclude_seen, unknown=unknown, rules=rules, why=why
         )
-        found = several["users"] or [{"user": user, "recommendations": []}]
-        return {**found[0], "notes": several["notes"]}
+        users = several["users"] or [{"user": user, "recommendations": []}]
+        return {**users[0], "notes": several["notes"]}
     table = rec.recommend_for(items, k, user=user, exclude_seen=exclude_seen, unknown=unknown, rules=rules)
     rows, snapshot = _ranked(table, "item"), rec.snapshot
     ids, given, _ = rec.names["item"].find_known(items, unknown)
@@ -78,8 +78,8 @@ def recommend_users(
         if why:
             row["why"] = explain(rec, row["item"], user=user).text() if known[user] else _popularity(row)
         lists[user].append(row)
-    found = [{"user": user, "recommendations": rows} for user, rows in lists.items()]
-    return {"users": found, "notes": list(table.notes)}
+    entries = [{"user": user, "recommendations": rows} for user, rows in lists.items()]
+    return {"users": entries, "notes": list(table.notes)}
 
 
 def recommend_all(

@@ -27,15 +27,15 @@ def as_arguments(text: str) -> str:
 
 
 def _argument(match: re.Match[str]) -> str:
-    found, option = match[0], match[1]
+    option_text, option = match[0], match[1]
     if option is None:
-        return "" if found.startswith("--set") else found
+        return "" if option_text.startswith("--set") else option_text
     name = option.removeprefix("--").replace("-", "_")
     if option in _FLAGS or name not in _NAMES:
-        return _FLAGS.get(option, option) + found.removeprefix(option)
+        return _FLAGS.get(option, option) + option_text.removeprefix(option)
     if match[2]:
         return f"{name}='skip'"
-    return f"{name}=" if found.endswith(" ") else name
+    return f"{name}=" if option_text.endswith(" ") else name
 
 
 @contextlib.contextmanager

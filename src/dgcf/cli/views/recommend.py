@@ -21,8 +21,8 @@ def draw(answer: Mapping[str, Any]) -> None:
 
 def draw_users(answer: Mapping[str, Any]) -> None:
     """Print the recommendations for several users, then the notes."""
-    for found in answer["users"]:
-        _draw_ranked(found["recommendations"], f"For user {found['user']}", ())
+    for entry in answer["users"]:
+        _draw_ranked(entry["recommendations"], f"For user {entry['user']}", ())
     for note in answer["notes"]:
         notify(f"note: {note}")
 

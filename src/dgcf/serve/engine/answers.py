@@ -33,9 +33,9 @@ def recommend(view: View, asks: Sequence[Ask]) -> list[dict[str, Any] | Exceptio
                 places.append(place)
         except Exception as problem:  # of this request alone
             answers[place] = problem
-    for place, query, found in zip(places, queries, view.rank(queries), strict=True):
+    for place, query, ranked in zip(places, queries, view.rank(queries), strict=True):
         try:
-            answers[place] = found if isinstance(found, Exception) else _ranked(view, query, *found)
+            answers[place] = ranked if isinstance(ranked, Exception) else _ranked(view, query, *ranked)
         except Exception as problem:
             answers[place] = problem
     return answers
@@ -97,14 +97,14 @@ def reasons(view: View, explanation: Explanation) -> list[dict[str, Any]]:
         entry = merged.setdefault(key, [part.title, 0.0, 0])
         entry[1] += part.value
         entry[2] += part.count
-    found = []
+    parts = []
     for (kind, raw_id, _), (title, value, count) in merged.items():
         if kind == "user":
             title = f"{count:,} similar user{'s' if count > 1 else ''}"
         elif raw_id is not None:
             title = view.overlay.title_of(str(raw_id)) or title
-        found.append({"kind": kind, "id": raw_id, "title": title, "value": value})
-    return sorted(found, key=lambda part: -abs(part["value"]))[:REASONS]
+        parts.append({"kind": kind, "id": raw_id, "title": title, "value": value})
+    return sorted(parts, key=lambda part: -abs(part["value"]))[:REASONS]
 
 
 def explain(view: View, ask: Ask, item: RawId, top: int) -> dict[str, Any]:
@@ -129,9 +129,9 @@ def similar(view: View, side: Side, name: RawId, k: int) -> dict[str, Any]:
     vocabulary = view.snapshot.vocabulary(side)
     table = view.rec.similar_items if side == "item" else view.rec.similar_users
     more = view.hidden_count(side)
-    found = table(vocabulary.id_of(index), min(k + more, len(vocabulary)))
+    neighbours = table(vocabulary.id_of(index), min(k + more, len(vocabulary)))
     rows: list[dict[str, Any]] = []
-    for row in found:
+    for row in neighbours:
         place = vocabulary.index_of(row[side])
         if len(rows) == k or not view.shown(side, place):
             continue

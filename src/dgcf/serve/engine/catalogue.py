@@ -36,14 +36,14 @@ class Catalogue:
     def search(self, query: str, cursor: str | None, limit: int) -> dict[str, Any]:
         """Return the items whose titles have all words of the query, or whose id begins with it."""
         first = _place_of(cursor)
-        found: list[dict[str, Any]] = []
+        items: list[dict[str, Any]] = []
         following: str | None = None
         for place, item in self._matches(query, first):
-            if len(found) == limit:
+            if len(items) == limit:
                 following = _cursor_at(place)
                 break
-            found.append(describe(self.view, item))
-        return {"items": found, "next": following, "model": self.view.served.version}
+            items.append(describe(self.view, item))
+        return {"items": items, "next": following, "model": self.view.served.version}
 
     def _matches(self, query: str, first: int) -> Iterator[tuple[int, str]]:
         """Yield the place and the id of each item that matches, from a place on."""

@@ -130,12 +130,12 @@ def _operator(folding: FoldIn, nodes: NDArray[Any]) -> csr_array:
 def _gaps(matrix: csr_array) -> list[float]:
     transition = csr_array(matrix / np.maximum(matrix.sum(axis=0), 1e-300)[None, :])
     x = np.full(matrix.shape[0], 1.0 / matrix.shape[0])
-    found = []
+    gaps = []
     for _ in range(STEPS):
         following = transition @ x
-        found.append(float(np.abs(x - following).sum()))
+        gaps.append(float(np.abs(x - following).sum()))
         x = following
-    return found
+    return gaps
 
 
 def _loss(source: Path, snapshot: Snapshot) -> dict[str, Any] | None:

@@ -107,11 +107,11 @@ class Engine:
         """Return the lists of several users, each once, of one model."""
         rules = _rules(only, exclude, max_per)
         asks = [Ask(user, k=k, seen=seen, why=why, **rules) for user in dict.fromkeys(users)]
-        found = await self._thread.call(lambda: self._recommend(asks))
-        for answer in found:
+        results = await self._thread.call(lambda: self._recommend(asks))
+        for answer in results:
             if isinstance(answer, Exception):
                 raise answer
-        lists = [dict(answer) for answer in found if not isinstance(answer, Exception)]
+        lists = [dict(answer) for answer in results if not isinstance(answer, Exception)]
         version = lists[0]["model"] if lists else self.model_version
         return {"users": lists, "notes": [], "model": version}
 

@@ -28,10 +28,10 @@ class Lines:
     def find(self, content: str, place: int) -> Iterator[int]:
         """Yield the places from ``place`` on at which ``content`` occurs, a line feed standing for a line's start."""
         while place < len(self.lines):
-            found = self._text.find(content, self._starts[place])
-            if found < 0:
+            at = self._text.find(content, self._starts[place])
+            if at < 0:
                 return
-            place = bisect_right(self._starts, found) - 1
+            place = bisect_right(self._starts, at) - 1
             yield place
             place += 1
 

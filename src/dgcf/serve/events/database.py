@@ -98,10 +98,10 @@ def connect(
 def _check_file(path: Path) -> None:
     """Refuse what is not a regular file, and a file that is not of SQLite."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path} is not a regular file, expected the events of a service; choose another data folder.")
     with path.open("rb") as file:
         start = file.read(16)
@@ -139,10 +139,10 @@ def _create(con: sqlite3.Connection) -> None:
 def _check_content(con: sqlite3.Connection, path: Path) -> None:
     con.execute("PRAGMA journal_mode = WAL")
     tables = {name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    found = [("ok",)]
+    verdict = [("ok",)]
     if path.stat().st_size <= CHECKED_BYTES:
-        found = con.execute("PRAGMA quick_check(1)").fetchall()
-    if not tables >= TABLES or found != [("ok",)]:
+        verdict = con.execute("PRAGMA quick_check(1)").fetchall()
+    if not tables >= TABLES or verdict != [("ok",)]:
         raise StoreError(f"{path} is damaged; restore it from a copy, or choose another data folder.")
 
 
@@ -178,10 +178,10 @@ def as_request_error(problem: sqlite3.Error, label: str) -> RequestError:
 def identity(path: Path) -> tuple[int, int] | None:
     """Return what tells a file from another one at its path; None if there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _sync_folder(folder: Path) -> None:

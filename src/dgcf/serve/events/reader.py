@@ -67,22 +67,22 @@ class Reader:
     def changes(self, since: Position) -> Changes:
         """Return what was committed since a position."""
         with self._reading() as con:
-            found = _since(con, since)
-            reset = since == Position.START or since.change < found["counters"]["purged"]
+            content = _since(con, since)
+            reset = since == Position.START or since.change < content["counters"]["purged"]
             if reset and since != Position.START:
-                since, found = Position.START, _since(con, Position.START)
-            users = {} if reset else {user: _events(con, "user = ?", user) for user in found["users"]}
-            added = _stored(found["events"])
+                since, content = Position.START, _since(con, Position.START)
+            users = {} if reset else {user: _events(con, "user = ?", user) for user in content["users"]}
+            added = _stored(content["events"])
             if len(added) == PAGE:
                 added += _events_after(con, added[-1].seq)
             return Changes(
-                position=Position(max(since.event, found["newest"]), found["counters"]["change"]),
+                position=Position(max(since.event, content["newest"]), content["counters"]["change"]),
                 reset=reset,
                 events=[event for event in added if event.user not in users] if users else added,
                 users=users,
-                forgotten=set(found["forgotten"]),
-                items={row[0]: _item(row) if row[4] else None for row in found["items"] if row[4] or not reset},
-                model=_model(found["model"]),
+                forgotten=set(content["forgotten"]),
+                items={row[0]: _item(row) if row[4] else None for row in content["items"] if row[4] or not reset},
+                model=_model(content["model"]),
             )
 
     def events_of(self, user: str) -> list[StoredEvent]:
@@ -104,8 +104,8 @@ class Reader:
 
     def event(self, digest: bytes) -> StoredEvent | None:
         with self._reading() as con:
-            found = _page(con, "digest = ? AND user IS NOT NULL", digest)
-        return found[0] if found else None
+            events = _page(con, "digest = ? AND user IS NOT NULL", digest)
+        return events[0] if events else None
 
     def forgotten(self) -> set[str]:
         with self._reading() as con:
@@ -117,8 +117,8 @@ class Reader:
 
     def current_model(self) -> ModelRow | None:
         with self._reading() as con:
-            found = con.execute(_MODEL).fetchone()
-        return _model(json.loads(found[0])) if found else None
+            row = con.execute(_MODEL).fetchone()
+        return _model(json.loads(row[0])) if row else None
 
 
 def _rows(con: Connection, columns: str, source: str, *values: Any) -> list[list[Any]]:
@@ -131,8 +131,8 @@ def _rows(con: Connection, columns: str, source: str, *values: Any) -> list[list
 def _since(con: Connection, position: Position) -> dict[str, Any]:
     """Return what was committed since a position; of the events the first ``PAGE``."""
     values = {"event": position.event, "change": position.change}
-    found: dict[str, Any] = json.loads(con.execute(_SINCE, values).fetchone()[0])
-    return found
+    content: dict[str, Any] = json.loads(con.execute(_SINCE, values).fetchone()[0])
+    return content
 
 
 def _page(con: Connection, condition: str, *values: Any) -> list[StoredEvent]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from dgcf.errors import did_you_mean
+from dgcf.ids import user_digest as user_digest
 from dgcf.serve.errors import RequestError
 
 POSITIVE = ("view", "click", "cart", "like", "purchase", "rating", "other")
@@ -31,10 +31,10 @@ def check_text(text: object, what: str, limit: int) -> str:
     """Return ``text`` if it has 1 to ``limit`` bytes of UTF-8 and no control characters; raise RequestError if not."""
     if not isinstance(text, str):
         raise RequestError(f"the {what} is of type {type(text).__name__}, expected text.")
-    found = _CONTROL.search(text)
-    if found:
+    control = _CONTROL.search(text)
+    if control:
         raise RequestError(
-            f"the {what} holds the character U+{ord(found[0]):04X}, expected no control characters; remove it."
+            f"the {what} holds the character U+{ord(control[0]):04X}, expected no control characters; remove it."
         )
     size = len(text.encode())
     if not 1 <= size <= limit:
@@ -50,11 +50,6 @@ def check_id(text: object, what: str) -> str:
 def check_key(text: object) -> str:
     """Return an idempotency key if it is valid; raise RequestError if not."""
     return check_text(text, "key", KEY_LENGTH)
-
-
-def user_digest(user: str) -> str:
-    """Return the digest that stands for a forgotten user."""
-    return hashlib.blake2b(user.encode(), digest_size=16, person=b"user").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,12 +67,12 @@ def _take(new: set[bytes], mark: bytes) -> bool:
 
 def remove(con: Connection, key: str) -> bool:
     """Remove the event of a key; return False if there is none."""
-    found = con.execute("SELECT user FROM events WHERE digest = ? AND user IS NOT NULL", [digest(key)]).fetchone()
-    if found is None:
+    row = con.execute("SELECT user FROM events WHERE digest = ? AND user IS NOT NULL", [digest(key)]).fetchone()
+    if row is None:
         return False
     _clear(con, "digest = ?", digest(key))
     _count(con, -1)
-    _mark_users(con, [found[0]])
+    _mark_users(con, [row[0]])
     return True
 
 

@@ -44,8 +44,8 @@ class MediaTypeError(RequestError):
 
 def request_id(scope: Mapping[str, Any]) -> str | None:
     """Return the id of a request, if the server gave it one."""
-    found = scope.get("state", {}).get("request_id")
-    return None if found is None else str(found)
+    request_id = scope.get("state", {}).get("request_id")
+    return None if request_id is None else str(request_id)
 
 
 def document(

@@ -35,10 +35,10 @@ def require_model(model: Path) -> None:
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket that is bound and accepts connections into its queue."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
         raise ConfigError(f"the host {host!r} is unknown; give --host an address of this machine.") from None
-    family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    family, kind, protocol, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -194,12 +194,12 @@ class Board:
         """Return the samples, the oldest first."""
         number = int(self._words[3])
         offset = time.time() - time.monotonic()
-        found = []
+        samples = []
         for index in range(max(0, number - SAMPLES + 8), number):  # the oldest ones may be overwritten meanwhile
             row = self._samples[index % SAMPLES].copy()
             at = float(row[0]) / 1e6
-            found.append(Sample(at, at + offset, int(row[1]), int(row[2]), int(row[3]), row[4:]))
-        return found
+            samples.append(Sample(at, at + offset, int(row[1]), int(row[2]), int(row[3]), row[4:]))
+        return samples
 
     def close(self) -> None:
         """Close the descriptor; the memory is freed with the last process that uses it."""

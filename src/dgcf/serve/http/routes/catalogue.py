@@ -65,7 +65,7 @@ def _items(limits: Limits, item: Segment) -> list[Operation]:
 
 
 def _records(bodies: Bodies, item: Segment) -> list[Operation]:
-    found = Content("The item.", answers.Item)
+    record = Content("The item.", answers.Item)
     return [
         Operation(
             "PUT",
@@ -73,7 +73,7 @@ def _records(bodies: Bodies, item: Segment) -> list[Operation]:
             "put_item",
             "Set title, attributes and visibility of an item",
             _put,
-            {200: found, 201: Content("The item, of which nothing was set before.", answers.Item)},
+            {200: record, 201: Content("The item, of which nothing was set before.", answers.Item)},
             "What was set before is replaced. An item that the model does not have is recommended once it has events.",
             ids=(item,),
             body=bodies.item,
@@ -157,5 +157,5 @@ async def _user(service: Service, call: Call) -> Response:
 
 
 async def _forget(service: Service, call: Call) -> Response:
-    found = await service.engine.user(call.ids["user"], 1)  # names the user as the training data does
-    return answer({"user": found["user"], "events": await service.engine.forget(call.ids["user"])})
+    known = await service.engine.user(call.ids["user"], 1)  # names the user as the training data does
+    return answer({"user": known["user"], "events": await service.engine.forget(call.ids["user"])})

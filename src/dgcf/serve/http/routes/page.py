@@ -45,13 +45,13 @@ class File:
 @cache
 def files() -> dict[str, File]:
     """Return the files of the page by name; no request reads a file."""
-    found: dict[str, File] = {}
+    files: dict[str, File] = {}
     for entry in resources.files("dgcf.serve").joinpath("page").iterdir():
         media_type = MEDIA_TYPES.get("." + entry.name.rpartition(".")[2])
         if media_type is not None and entry.is_file():
             body = entry.read_bytes()
-            found[entry.name] = File(body, media_type, etag_of(body))
-    return found
+            files[entry.name] = File(body, media_type, etag_of(body))
+    return files
 
 
 def operations(document: Callable[[], dict[str, Any]]) -> list[Operation]:
@@ -72,11 +72,11 @@ def _of_page() -> list[Operation]:
         return _sent(call, present[name])
 
     html = {200: Content("The page.", media_type="text/html")}
-    found = {200: Content("The file.", media_type="*/*")}
+    content = {200: Content("The file.", media_type="*/*")}
     names = (Segment("file", "The name of a file of the page.", NAME_LENGTH, "style.css"),)
     return [
         _stable("/", "page", "Return the page", index, html, open=True),
-        _stable("/page/{file}", "page_file", "Return a file of the page", file, found, ids=names, open=True),
+        _stable("/page/{file}", "page_file", "Return a file of the page", file, content, ids=names, open=True),
     ]
 
 
@@ -94,16 +94,18 @@ def _of_document(document: Callable[[], dict[str, Any]]) -> list[Operation]:
         _, content = await asyncio.to_thread(described)
         return tagged_bytes(call, content, HTML)
 
-    found = {200: Content("The document.", media_type=JSON)}
+    content = {200: Content("The document.", media_type=JSON)}
     html = {200: Content("The page.", media_type="text/html")}
     return [
-        _stable("/openapi.json", "openapi", "Return this document", schema, found, open=True),
+        _stable("/openapi.json", "openapi", "Return this document", schema, content, open=True),
         _stable("/docs", "docs", "Return this document for readers", docs, html, open=True),
     ]
 
 
-def _stable(path: str, name: str, summary: str, handler: Handler, found: dict[int, Content], **more: Any) -> Operation:
-    return Operation("GET", path, name, summary, handler, found, tagged=True, tag="page", **more)
+def _stable(
+    path: str, name: str, summary: str, handler: Handler, content: dict[int, Content], **more: Any
+) -> Operation:
+    return Operation("GET", path, name, summary, handler, content, tagged=True, tag="page", **more)
 
 
 def _sent(call: Call, file: File) -> Response:

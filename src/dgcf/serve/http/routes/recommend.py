@@ -52,8 +52,8 @@ def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
 async def _recommend(service: Service, call: Call) -> Response:
     query = call.query
     _check_rows(service.settings.limits, query["k"], 1, query["why"])
-    found = await service.engine.recommend(call.ids["user"], k=query["k"], seen=query["seen"], why=query["why"])
-    return tagged(call, found)
+    result = await service.engine.recommend(call.ids["user"], k=query["k"], seen=query["seen"], why=query["why"])
+    return tagged(call, result)
 
 
 async def _recommend_for(service: Service, call: Call) -> Response:

@@ -84,5 +84,5 @@ async def _explain(service: Service, call: Call) -> Response:
 async def _explain_for(service: Service, call: Call) -> Response:
     body = call.body
     engine = service.engine
-    found = await engine.explain_for(body.items, body.negative, body.item, user=body.user, top=body.top)
-    return answer(found)
+    parts = await engine.explain_for(body.items, body.negative, body.item, user=body.user, top=body.top)
+    return answer(parts)
