@@ -160,6 +160,14 @@ def _beside(target: Path, *suffixes: str) -> list[Path]:
         return [target.parent / name for name in sorted(entry.name for entry in entries) if pattern.fullmatch(name)]
 
 
+def sweep(target: Path) -> None:
+    """Restore a folder if its replacement was killed, and delete what killed writers of a target have left."""
+    if target.parent.is_dir():
+        with explain_os_errors(target):
+            recover_folder(target)
+            _sweep(target)
+
+
 def _sweep(target: Path) -> None:
     """Delete the temporary files of killed processes; those of living processes are locked."""
     if fcntl is None:

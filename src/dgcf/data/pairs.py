@@ -161,6 +161,11 @@ class Pairs:
         entries, counts = row_entries(self.indptr, user_idx)
         return Pairs(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), self.indices[entries], self.n_items)
 
+    def of_users(self, user_idx: NDArray[np.integer]) -> Pairs:
+        """Return the pairs of some users alone, numbered anew in this order, with their values."""
+        entries = row_entries(self.indptr, user_idx)[0]
+        return replace(self.take(user_idx), **{name: array[entries] for name, array in self.values.items()})
+
     @property
     def n_users(self) -> int:
         return len(self.indptr) - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -52,6 +52,9 @@ class Ranking(Protocol):
 
     def similarity(self, side: Side) -> Similarity | None:
         """Return how alike two users or two items are; None if the ranking cannot tell."""
+
+    def of_users(self, user_idx: Indices) -> Ranking:
+        """Return the ranking of some users alone, numbered anew in this order; their scores have the same bits."""
 
     def to_numpy(self) -> Ranking:
         """Return the same ranking in NumPy arrays, for an artefact or for serving."""
@@ -113,6 +116,9 @@ class Embeddings(Generic[Array]):
     def similarity(self, side: Side) -> CosineSimilarity:
         return CosineSimilarity(self.to_numpy().rows(side))
 
+    def of_users(self, user_idx: Indices) -> Embeddings[Array]:
+        return replace(self, users=self.users[user_idx])
+
     def to_numpy(self) -> Embeddings[Rows]:
         return Embeddings(float32_rows(self.users), float32_rows(self.items), self.user_rule)
 
@@ -173,6 +179,9 @@ class ItemWeights:
 
     def similarity(self, side: Side) -> WeightSimilarity | None:
         return WeightSimilarity(self.weights) if side == "item" else None
+
+    def of_users(self, user_idx: Indices) -> ItemWeights:
+        return ItemWeights(self.pairs.of_users(user_idx), self.weights)
 
     def to_numpy(self) -> ItemWeights:
         return self

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save as encode
 
+from dgcf.data.forget import Forgotten
 from dgcf.data.pairs import Pairs
 from dgcf.data.vocabulary import IdKind, IdKinds, Vocabulary
 from dgcf.ranking.arrays import Rows, Side
@@ -72,6 +73,7 @@ class _About(TypedDict):
     blend: NotRequired[dict[str, Scalar]]
     update: NotRequired[dict[str, Any]]
     stopped: NotRequired[str]
+    forgotten: NotRequired[list[Forgotten]]
     trained_at: NotRequired[str]
 
 

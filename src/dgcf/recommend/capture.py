@@ -14,6 +14,7 @@ import torch
 
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
+from dgcf.data.forget import LIST
 from dgcf.data.prepare import Preparation
 from dgcf.data.splits import time_window
 from dgcf.data.update import Counts
@@ -165,6 +166,7 @@ def capture(
                 **_item_column(dataset),
                 **_window_and_split(dataset),
             },
+            **({LIST: dataset.record[LIST]} if LIST in dataset.record else {}),
             "dgcf": __version__,
         },
         users=dataset.users,

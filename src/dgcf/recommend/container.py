@@ -203,6 +203,14 @@ class _Directory:
         return self._file.read(_DIRECTORY_BYTES if size < 0 else min(size, _DIRECTORY_BYTES))
 
 
+def is_signed(path: Path) -> bool:
+    """Return whether an artefact has a signature, which is not verified."""
+    if path.is_dir():
+        return os.path.lexists(path / SIGNATURE)
+    with explain_damage(path), zipfile.ZipFile(path) as archive:
+        return SIGNATURE in archive.namelist()
+
+
 def hash_of(path: Path) -> str | None:
     """Return the SHA-256 of a regular file, or None if it cannot be read."""
     try:

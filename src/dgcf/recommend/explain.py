@@ -42,7 +42,9 @@ KINDS: dict[Kind, str] = {
     "negative": "items to avoid",
 }
 POPULAR = "popularity among all users"
+FORGOTTEN = "users who were forgotten"
 _NAMED = 3
+_ROUNDING = 1e-5  # of float32 layers, relative to all parts
 _COLOURS = {"weights": "#3a8f5c", "item": "#3b6fb6", "user": "#e08a2e", "prior": "#7a7a7a", "negative": "#b8434e"}
 _BARS = 8
 
@@ -297,9 +299,18 @@ class Explainer:
         learned = 0.0 if folded is not None and folded.estimated else float(layers[0] @ target)
         prior = learned * carried[0]
         parts.append(Part("prior", None, KINDS["prior"], tuple(prior.tolist())))
+        parts += self._of_forgotten(weights / length * (layers @ target), parts)
         score = float((ranked.astype(np.float64) * target).sum())
         items = self.snapshot.items
         return Explanation(user, items.id_of(item), items.title_of(item), score, tuple(parts), taken)
+
+    def _of_forgotten(self, whole: Floats, parts: Sequence[Part]) -> Iterable[Part]:
+        """Yield what forgotten users left in the layers of the score, (L + 1,), if it is more than rounding."""
+        if forgotten := self.snapshot.about.get("forgotten"):
+            values = np.array([part.layers for part in parts])
+            left = whole - values.sum(0)
+            if np.abs(left).max() > _ROUNDING * max(float(np.abs(values).sum()), 1e-12):
+                yield Part("user", None, FORGOTTEN, tuple(left.tolist()), len(forgotten))
 
     def _carried(self, folded: Folded | None) -> Floats:
         """Return c, (L + 1, L + 1): the factor of the message of step t (0: the prior) in layer l."""

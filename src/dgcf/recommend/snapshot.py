@@ -6,8 +6,8 @@ Nodes are numbered users first, then items, as in the graph: N = n_users + n_ite
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -137,6 +137,17 @@ class Snapshot:
     def vocabulary(self, side: Side) -> Vocabulary:
         return self.users if side == "user" else self.items
 
+    def of_users(self, user_idx: Indices) -> Snapshot:
+        """Return the snapshot of some users alone, numbered anew in this order; all stored rows stay as they are."""
+        return replace(
+            self,
+            users=self.users.take(user_idx),
+            train=self.train.of_users(user_idx),
+            seen=self.seen.of_users(user_idx),
+            ranking=self.ranking.of_users(user_idx),
+            load_layers=None if self.load_layers is None else partial(_layers_of, self, user_idx),
+        )
+
     def hidden_items(self, users: Indices, exclude_seen: bool) -> Pairs:
         """Return a row of items to hide for each user: the seen ones, or none."""
         return self.seen.take(users) if exclude_seen else Pairs.empty(len(users), self.n_items)
@@ -146,3 +157,12 @@ class Snapshot:
         if self.readout == "last":
             return np.append(np.zeros(depth), 1.0)
         return np.full(depth + 1, 1.0 / (depth + 1))
+
+
+def _layers_of(snapshot: Snapshot, user_idx: Indices) -> Layers:
+    """Return the layers of some users and of all items."""
+    layers = snapshot.layers
+    assert layers is not None
+    nodes = np.concatenate([user_idx, np.arange(snapshot.n_users, snapshot.n_users + snapshot.n_items)])
+    gates = None if layers.gate_logits is None else layers.gate_logits[:, nodes]
+    return Layers(layers.embeddings[:, nodes], gates)

@@ -17,6 +17,7 @@ from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.data.columns import ReadOptions
 from dgcf.data.event_export import export_options, is_event_export
+from dgcf.data.forget import LIST, without_old_rows
 from dgcf.data.interactions import RatingFilter, collect
 from dgcf.data.pairs import Pairs
 from dgcf.data.paths import is_read
@@ -95,7 +96,10 @@ class Parent:
         if dataset is None:
             held_out = Pairs.from_keys(snapshot.seen.without(snapshot.train).keys(), snapshot.n_users, snapshot.n_items)
             empty = Pairs.empty(snapshot.n_users, snapshot.n_items)
-            dataset = Dataset(source["name"], snapshot.users, snapshot.items, snapshot.train, held_out, empty)
+            record = {LIST: about[LIST]} if LIST in about else {}
+            dataset = Dataset(
+                source["name"], snapshot.users, snapshot.items, snapshot.train, held_out, empty, record=record
+            )
         weights = None if recipe.entry.solved else _weights_of(snapshot, name)
         identity = {"path": None if path is None else str(path.resolve()), "fingerprint": source["fingerprint"]}
         identity["weights"] = None if path is None else hash_of(path)
@@ -269,7 +273,14 @@ def _weights_of(snapshot: Snapshot, name: str) -> Weights:
 
 
 def read_new_rows(source: Any, parent: Parent, read: ReadOptions | None = None) -> Dataset:
-    """Return the new rows as a dataset; they are read as the parent's data was, unless ``read`` says otherwise."""
+    """Return the new rows as a dataset; they are read as the parent's data was, unless ``read`` says otherwise.
+
+    Rows of forgotten users that are not known to be later than the forgetting are left out.
+    """
+    return without_old_rows(_read_new_rows(source, parent, read), parent.dataset.record.get(LIST, []))
+
+
+def _read_new_rows(source: Any, parent: Parent, read: ReadOptions | None) -> Dataset:
     if isinstance(source, Dataset):
         return source
     if isinstance(source, (str, Path)) and (Path(source) / "dataset.json").is_file():
@@ -321,7 +332,7 @@ def rating_filter(record: Mapping[str, Any]) -> RatingFilter:
 def note_if_unknown(rows: Dataset, parent: Parent) -> str | None:
     """Return a remark if no user or no item of the rows is known, as of a file of something else."""
     for what, new, known in (("user", rows.users, parent.dataset.users), ("item", rows.items, parent.dataset.items)):
-        if not any(text in known for text in new.texts):
+        if len(new) and not any(text in known for text in new.texts):
             return (
                 f"none of the {len(new):,} {what}s of the new rows is known, such as {new.texts[0]!r} (a known one is "
                 f"{known.texts[0]!r}); check that the file and its columns are the right ones."
