@@ -97,9 +97,7 @@ def search_for(
     ``preset``: by default that of the study in ``out``, which an older version may have begun with another default.
     A study in ``out`` keeps its search space, unless ``settings`` or ``search`` name another one.
     """
-    key_of(seed, "tune")  # raises for an invalid seed
-    if not len(dataset.validation):
-        raise ConfigError(f"{dataset.name} has no validation split to tune on; split it by `dgcf data prepare`.")
+    _check(dataset, seed)
     fixed, changed = dict(settings or {}), search or {}
     path = Path(out) if out else Path("tune") / f"{dataset.name.replace('/', '-')}-{model}"
     recorded = recorded_study(path)
@@ -121,6 +119,13 @@ def search_for(
     _refuse_bad_spaces(resolved, changed)
     resolved.about()  # raises if the dataset lacks an order or weights that a searched setting uses
     return resolved
+
+
+def _check(dataset: Dataset, seed: int) -> None:
+    """Refuse a dataset without validation pairs, and an invalid seed."""
+    key_of(seed, "tune")
+    if not len(dataset.validation):
+        raise ConfigError(f"{dataset.name} has no validation split to tune on; split it by `dgcf data prepare`.")
 
 
 def _recipe(model: str, dataset: Dataset, preset: str, settings: Mapping[str, object], metric: str | None) -> Recipe:

@@ -182,8 +182,7 @@ def train_together(
         ]
         for trainer, job in zip(trainers, jobs, strict=True):
             _resume(trainer, job.start)
-        reasons = _fit(trainers)
-        trained = [_trained(one, recipe, reason, started) for one, reason in zip(trainers, reasons, strict=True)]
+        trained = [_trained(*ended, recipe, started) for ended in zip(trainers, _fit(trainers), strict=True)]
         blender = blender or _blender(dataset, recipe, validate, place, interrupted)
         return _compose(trained, dataset, blender, observers)
 
@@ -285,7 +284,7 @@ def _fit(trainers: Sequence[Trainer]) -> list[str]:
     return [reasons[number] for number in range(len(trainers))]
 
 
-def _trained(trainer: Trainer, recipe: Recipe, reason: str, started: float) -> Trained:
+def _trained(trainer: Trainer, reason: str, recipe: Recipe, started: float) -> Trained:
     """Return the result with the best weights; an interrupted training may have none yet, and gives its last."""
     run = trainer.run
     if run is not None and run.pictured and "update" not in run.about and (note := plot_run(run)):
