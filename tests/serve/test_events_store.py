@@ -368,7 +368,7 @@ def overwritten(path: Path, place: int, size: int) -> None:
         (lambda path: path.write_text("user,item\n" * 99), "not an event store"),
         (lambda path: path.mkdir(), "not a regular file"),
         (lambda path: path.symlink_to("elsewhere"), "not a regular file"),
-        (lambda path: with_pragma(path, "PRAGMA user_version = 2"), "schema version 2, expected 1"),
+        (lambda path: with_pragma(path, "PRAGMA user_version = 3"), "schema version 3, expected at most 2"),
         (lambda path: with_pragma(path, "DROP TABLE users"), "damaged"),
         (lambda path: overwritten(path, 0, 16), "its start is damaged"),
         (lambda path: overwritten(path, 8192, 4096), "damaged"),

@@ -1,4 +1,4 @@
-"""The SQLite file of the event store: its schema, connections to it, and its errors as one sentence."""
+"""The SQLite file of the event store: creation and migration, connections to it, and its errors as one sentence."""
 
 from __future__ import annotations
 
@@ -12,39 +12,12 @@ from typing import ClassVar
 
 from dgcf.files import explain_os_errors, folder_lock
 from dgcf.serve.errors import RequestError, StoreFullError
+from dgcf.serve.events.schema import SCHEMA, TABLES, VERSION, migration
 
 APPLICATION_ID = 0x64676366
-VERSION = 1
 BUSY_SECONDS = 10.0
 CHECKED_BYTES = 64 * 2**20
 """Largest file that is checked completely when it is opened."""
-
-# A removed event keeps ``digest``, so that its key is not accepted again, and loses all that tells of the user.
-# ``users`` are those that lost events; of a forgotten user only a digest is kept, by which a model's user is known
-# as forgotten. ``time`` and ``received`` are microseconds since 1970. ``changed`` numbers the changes.
-SCHEMA = """
-CREATE TABLE events (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL UNIQUE, key TEXT, user TEXT, item TEXT, kind TEXT,
-    weight REAL, time INTEGER, received INTEGER NOT NULL
-) STRICT;
-CREATE INDEX events_of_user ON events (user) WHERE user IS NOT NULL;
-CREATE INDEX events_by_receipt ON events (received);
-CREATE TABLE users (user TEXT PRIMARY KEY, changed INTEGER NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX changed_users ON users (changed);
-CREATE TABLE forgotten (digest TEXT PRIMARY KEY, changed INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX changed_forgotten ON forgotten (changed);
-CREATE TABLE items (
-    item TEXT PRIMARY KEY, changed INTEGER NOT NULL, present INTEGER NOT NULL, title TEXT, attributes TEXT NOT NULL,
-    hidden INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX changed_items ON items (changed);
-CREATE TABLE models (
-    version INTEGER PRIMARY KEY AUTOINCREMENT, sha256 TEXT NOT NULL, path TEXT NOT NULL, published INTEGER NOT NULL
-) STRICT;
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-INSERT INTO counters VALUES ('events', 0), ('change', 0), ('purged', 0), ('erased', 0);
-"""
-TABLES = {"events", "users", "forgotten", "items", "models", "counters"}
 
 
 class StoreError(RequestError):
@@ -55,7 +28,7 @@ class StoreError(RequestError):
 
 
 def open_database(path: Path) -> None:
-    """Create the file if there is none, and check that it is a readable event store of this version."""
+    """Create the file if there is none, migrate one of an older version, and check that it is readable."""
     with explain_os_errors(path):
         created = not path.parent.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,8 +37,11 @@ def open_database(path: Path) -> None:
         with folder_lock(path.parent):
             _check_file(path)
             with explain(path, str(path)), contextlib.closing(connect(path, create=True)) as con:
-                if _is_empty(con, path):
+                version = _version_of(con, path)
+                if version == 0:
                     _create(con)
+                elif version < VERSION:
+                    _migrate(con, version)
                 _check_content(con, path)
         _sync_folder(path.parent)
 
@@ -112,21 +88,21 @@ def _check_file(path: Path) -> None:
         )
 
 
-def _is_empty(con: sqlite3.Connection, path: Path) -> bool:
-    """Return whether the file has no tables yet; refuse the database of another program or a newer version."""
+def _version_of(con: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the schema, 0 of a file without tables; refuse another program's or a newer file."""
     tables = con.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     application = con.execute("PRAGMA application_id").fetchone()[0]
     if not tables and application in (0, APPLICATION_ID):
-        return True
+        return 0
     if application != APPLICATION_ID:
         raise StoreError(f"{path} is the database of another program; choose another data folder.")
-    version = con.execute("PRAGMA user_version").fetchone()[0]
-    if version != VERSION:
+    version = int(con.execute("PRAGMA user_version").fetchone()[0])
+    if not 1 <= version <= VERSION:
         raise StoreError(
-            f"{path} has the schema version {version}, expected {VERSION}; open it with the version of dgcf that wrote "
-            "it, or a newer one."
+            f"{path} has the schema version {version}, expected at most {VERSION}; open it with the version of dgcf "
+            "that wrote it, or a newer one."
         )
-    return False
+    return version
 
 
 def _create(con: sqlite3.Connection) -> None:
@@ -134,6 +110,10 @@ def _create(con: sqlite3.Connection) -> None:
     con.executescript(
         f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;"
     )
+
+
+def _migrate(con: sqlite3.Connection, version: int) -> None:
+    con.executescript(f"BEGIN IMMEDIATE; {migration(version)} PRAGMA user_version = {VERSION}; COMMIT;")
 
 
 def _check_content(con: sqlite3.Connection, path: Path) -> None:

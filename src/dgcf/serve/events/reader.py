@@ -14,12 +14,17 @@ from sqlite3 import Connection
 from typing import Any
 
 from dgcf.serve.events.database import connect, explain
-from dgcf.serve.events.records import Changes, ItemRecord, ModelRow, Position, StoredEvent
+from dgcf.serve.events.records import Changes, ItemRecord, ModelRow, Position, RefreshRow, StoredEvent
 
 PAGE = 20_000
 _EVENT = "seq, key, user, item, kind, weight, time"
 _ITEM = "item, title, attributes, hidden, present"
-_MODEL = "SELECT json_array(version, sha256, path, published) FROM models ORDER BY version DESC LIMIT 1"
+_MODEL = "version, sha256, path, published, arm, origin, card, learned"
+_NEWEST_MODEL = """
+SELECT json_array(version, sha256, path, published, arm, origin, NULL, learned) FROM models WHERE arm = 'main'
+ORDER BY version DESC LIMIT 1
+"""
+_REFRESH = "id, holder, asked, started, ended, step, result, detail, version"
 # Rows without a user are removed events: they count for the position only.
 _SINCE = f"""
 SELECT json_object(
@@ -28,7 +33,7 @@ SELECT json_object(
     'users', (SELECT json_group_array(user) FROM users WHERE changed > :change),
     'forgotten', (SELECT json_group_array(digest) FROM forgotten WHERE changed > :change),
     'items', (SELECT json_group_array(json_array({_ITEM})) FROM items WHERE changed > :change),
-    'model', ({_MODEL}),
+    'model', ({_NEWEST_MODEL}),
     'events', (SELECT json_group_array(json_array({_EVENT})) FROM (
         SELECT {_EVENT} FROM events WHERE seq > :event AND user IS NOT NULL ORDER BY seq LIMIT {PAGE})))
 """
@@ -82,7 +87,7 @@ class Reader:
                 users=users,
                 forgotten=set(content["forgotten"]),
                 items={row[0]: _item(row) if row[4] else None for row in content["items"] if row[4] or not reset},
-                model=_model(content["model"]),
+                model=None if content["model"] is None else _model(content["model"]),
             )
 
     def events_of(self, user: str) -> list[StoredEvent]:
@@ -115,10 +120,25 @@ class Reader:
         with self._reading() as con:
             return int(con.execute("SELECT value FROM counters WHERE name = 'events'").fetchone()[0])
 
-    def current_model(self) -> ModelRow | None:
+    def current_model(self, arm: str) -> ModelRow | None:
         with self._reading() as con:
-            row = con.execute(_MODEL).fetchone()
-        return _model(json.loads(row[0])) if row else None
+            rows = _rows(con, _MODEL, "models WHERE arm = ? ORDER BY version DESC LIMIT 1", arm)
+        return _model(rows[0]) if rows else None
+
+    def models(self, limit: int) -> list[ModelRow]:
+        with self._reading() as con:
+            rows = _rows(con, _MODEL, "models ORDER BY version DESC LIMIT ?", limit)
+        return [_model(row) for row in rows]
+
+    def refreshes(self, limit: int) -> list[RefreshRow]:
+        with self._reading() as con:
+            rows = _rows(con, _REFRESH, "refreshes ORDER BY id DESC LIMIT ?", limit)
+        return [_refresh(row) for row in rows]
+
+    def lease(self, name: str) -> tuple[str, float] | None:
+        with self._reading() as con:
+            rows = _rows(con, "holder, until", "leases WHERE name = ?", name)
+        return (rows[0][0], rows[0][1] / 1e6) if rows else None
 
 
 def _rows(con: Connection, columns: str, source: str, *values: Any) -> list[list[Any]]:
@@ -163,5 +183,9 @@ def _item(row: list[Any]) -> ItemRecord:
     return ItemRecord(item, title, json.loads(attributes), bool(hidden))
 
 
-def _model(row: list[Any] | None) -> ModelRow | None:
-    return None if row is None else ModelRow._make((*row[:3], row[3] / 1e6))
+def _model(row: list[Any]) -> ModelRow:
+    return ModelRow._make((*row[:3], row[3] / 1e6, *row[4:]))
+
+
+def _refresh(row: list[Any]) -> RefreshRow:
+    return RefreshRow._make((*row[:3], row[3] / 1e6, None if row[4] is None else row[4] / 1e6, *row[5:]))

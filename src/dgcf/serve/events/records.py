@@ -9,7 +9,7 @@ import time as clock
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from dgcf.errors import did_you_mean
 from dgcf.ids import user_digest as user_digest
@@ -150,13 +150,56 @@ def _check_attributes(attributes: Mapping[str, Any]) -> None:
         raise RequestError(f"the attributes have {size:,} bytes as JSON, expected at most {ATTRIBUTES_BYTES:,}.")
 
 
+MAIN = "main"
+"""The arm of models that everybody is answered by."""
+Origin = Literal["start", "reload", "refresh", "rollback"]
+Result = Literal["published", "unchanged", "refused", "failed"]
+
+
 class ModelRow(NamedTuple):
-    """A generation of the model: version, checksum, path, and the time of publication in seconds since 1970."""
+    """A generation of the model: version, checksum, path, and the time of publication in seconds since 1970.
+
+    ``origin``: why it was published. ``card``: the model card as JSON. ``learned``: the ``seq`` of the last event that
+    it was trained on. What is not known is None.
+    """
 
     version: int
     sha256: str
     path: str
     published: float
+    arm: str = MAIN
+    origin: str | None = None
+    card: str | None = None
+    learned: int | None = None
+
+
+class RefreshRow(NamedTuple):
+    """A refresh of the model; times are seconds since 1970. ``ended`` is None as long as it runs.
+
+    ``asked``: "schedule" or "admin". ``version``: the model that it published.
+    """
+
+    id: int
+    holder: str
+    asked: str
+    started: float
+    ended: float | None
+    step: str | None
+    result: str | None
+    detail: str | None
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewModel:
+    """A generation to publish: the fields of ``ModelRow`` that the store does not choose."""
+
+    sha256: str
+    path: str
+    origin: Origin | None = None
+    card: str | None = None
+    learned: int | None = None
+    arm: str = MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +223,8 @@ class Changes:
     ``forgotten``: digests (``user_digest``) of forgotten users, who lost all events that they had. ``users``: other
     users that lost events (removed, expired), each with all events that are left. ``events``: added events in the order
     of ``seq``, without those of ``users``, to be read last.
-    ``items``: records that changed, None where the record was deleted. ``model``: the newest model generation.
+    ``items``: records that changed, None where the record was deleted. ``model``: the newest generation
+    of the main arm, without its card.
     """
 
     position: Position

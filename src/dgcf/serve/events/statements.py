@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from sqlite3 import Connection
 
-from dgcf.serve.events.records import Event, ItemRecord, user_digest
+from dgcf.serve.events.records import Event, ItemRecord, NewModel, user_digest
 
 _DIGEST = 16
 _FIELDS = ("key", "user", "item", "kind", "weight", "time")
@@ -151,9 +151,12 @@ def delete_item(con: Connection, item: str) -> bool:
     return done.rowcount > 0
 
 
-def publish_model(con: Connection, sha256: str, path: str) -> int:
+def publish_model(con: Connection, model: NewModel) -> int:
     """Add a generation of the model; return its version."""
-    done = con.execute("INSERT INTO models (sha256, path, published) VALUES (?, ?, ?)", [sha256, path, now()])
+    done = con.execute(
+        "INSERT INTO models (sha256, path, published, arm, origin, card, learned) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [model.sha256, model.path, now(), model.arm, model.origin, model.card, model.learned],
+    )
     assert done.lastrowid is not None
     return done.lastrowid
 

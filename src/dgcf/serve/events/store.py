@@ -7,10 +7,24 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from dgcf.errors import ConfigError
-from dgcf.serve.events import statements
+from dgcf.serve.events import refreshes, statements
 from dgcf.serve.events.database import open_database
 from dgcf.serve.events.reader import PAGE, Reader
-from dgcf.serve.events.records import Changes, Event, ItemRecord, ModelRow, Position, StoredEvent, check_id, check_key
+from dgcf.serve.events.records import (
+    MAIN,
+    Changes,
+    Event,
+    ItemRecord,
+    ModelRow,
+    NewModel,
+    Origin,
+    Position,
+    RefreshRow,
+    Result,
+    StoredEvent,
+    check_id,
+    check_key,
+)
 from dgcf.serve.events.writer import Writer
 
 LONGEST = 1e10
@@ -79,9 +93,47 @@ class EventStore:
         check_id(item, "item")
         return self._writer.call(lambda con: statements.delete_item(con, item))
 
-    def publish_model(self, sha256: str, path: str) -> Future[int]:
-        """Add a generation of the model; the result is its version (1, 2, …)."""
-        return self._writer.call(lambda con: statements.publish_model(con, sha256, path))
+    def publish_model(
+        self,
+        sha256: str,
+        path: str,
+        *,
+        origin: Origin | None = None,
+        card: str | None = None,
+        learned: int | None = None,
+        arm: str = MAIN,
+    ) -> Future[int]:
+        """Add a generation of the model of an arm; the result is its version (1, 2, … over all arms)."""
+        model = NewModel(sha256, path, origin, card, learned, arm)
+        return self._writer.call(lambda con: statements.publish_model(con, model))
+
+    def take_lease(self, name: str, holder: str, seconds: float) -> Future[bool]:
+        """Take or renew a lease; the result is False as long as another holder has it."""
+        return self._writer.call(lambda con: refreshes.take_lease(con, name, holder, seconds))
+
+    def release_lease(self, name: str, holder: str) -> Future[bool]:
+        """Release a lease; the result is False if the holder does not have it."""
+        return self._writer.call(lambda con: refreshes.release_lease(con, name, holder))
+
+    def begin_refresh(self, holder: str, asked: str, seconds: float) -> Future[int | None]:
+        """Take the lease of the refresh and record a new one; the result is its id, None if another one runs.
+
+        Refreshes whose holder has let the lease run out are recorded as failed.
+        """
+        return self._writer.call(lambda con: refreshes.begin(con, holder, asked, seconds))
+
+    def renew_refresh(self, number: int, holder: str, step: str, seconds: float) -> Future[bool]:
+        """Renew the lease of a refresh and record its step; the result is False if it has lost its lease."""
+        return self._writer.call(lambda con: refreshes.renew(con, number, holder, step, seconds))
+
+    def end_refresh(
+        self, number: int, holder: str, result: Result, detail: str, model: NewModel | None = None
+    ) -> Future[int | None]:
+        """Record the end of a refresh, publish its model, and release the lease, all in one.
+
+        The result is the version of the model, 0 without one, and None if the lease was lost: then nothing is done.
+        """
+        return self._writer.call(lambda con: refreshes.end(con, number, holder, result, detail, model))
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -96,9 +148,21 @@ class EventStore:
         """Return what was committed since a position; all from ``Position.START``."""
         return self._reader.changes(since)
 
-    def current_model(self) -> ModelRow | None:
-        """Return the newest generation of the model, or None."""
-        return self._reader.current_model()
+    def current_model(self, arm: str = MAIN) -> ModelRow | None:
+        """Return the newest generation of the model of an arm, or None."""
+        return self._reader.current_model(arm)
+
+    def models(self, limit: int = 50) -> list[ModelRow]:
+        """Return the generations of the model of all arms, the newest first."""
+        return self._reader.models(limit)
+
+    def refreshes(self, limit: int = 1) -> list[RefreshRow]:
+        """Return the refreshes, the newest first."""
+        return self._reader.refreshes(limit)
+
+    def lease(self, name: str) -> tuple[str, float] | None:
+        """Return the holder of a lease, and until when in seconds since 1970, or None."""
+        return self._reader.lease(name)
 
     def events_of(self, user: str) -> list[StoredEvent]:
         """Return the events of a user in the order of ``seq``."""
