@@ -11,7 +11,7 @@ from typer import Option
 # In the order of `dgcf --help`. Each is a module with a function `command`, or with an `app` that has verbs of its own.
 VERBS = (
     *("data", "train", "recommend", "evaluate", "update", "compare", "tune"),
-    *("serve", "similar", "explain", "export", "models", "graph", "oscillation", "reproduce"),
+    *("serve", "forget", "similar", "explain", "export", "models", "graph", "oscillation", "reproduce"),
 )
 GROUPS = ("data",)
 

@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgcf.data.dataset import SPLITS, Dataset
+from dgcf.data.history import Removed
 from dgcf.data.pairs import Pairs
 from dgcf.data.update import ticks_per_second
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import DataError
 from dgcf.ids import user_digest
-from dgcf.text import counted
 
 LIST = "forgotten"
+FILTER = "rows of forgotten users, not known to be later"
 
 
 class Forgotten(TypedDict):
@@ -71,7 +72,7 @@ def _with_users(dataset: Dataset, kept: NDArray[np.int64]) -> Dataset:
 def without_old_rows(rows: Dataset, forgotten: Sequence[Forgotten]) -> Dataset:
     """Return new rows without those of forgotten users that are not known to be later than the forgetting.
 
-    Users and items that have no other rows are left out, and a note in the record counts the pairs.
+    Users and items that have no other rows are left out, and a filter in the record counts what was removed.
     """
     since = {entry["digest"]: entry["at"] for entry in forgotten}
     last = np.array([since.get(user_digest(user), -np.inf) for user in rows.users.texts]) if since else np.zeros(0)
@@ -79,11 +80,11 @@ def without_old_rows(rows: Dataset, forgotten: Sequence[Forgotten]) -> Dataset:
         return rows
     splits = {name: rows.split(name) for name in SPLITS}
     kept = {name: pairs.where(_later(pairs, last)) for name, pairs in splits.items()}
-    left_out = sum(len(pairs) - len(kept[name]) for name, pairs in splits.items())
+    pairs = sum(len(before) - len(kept[name]) for name, before in splits.items())
     users = _used(splits.values(), kept.values(), lambda pairs: pairs.user_degrees)
     items = _used(splits.values(), kept.values(), lambda pairs: pairs.item_degrees)
-    note = f"{counted(left_out, 'pair')} of forgotten users left out: not known to be later than the forgetting."
-    record = {**rows.record, "notes": [*rows.record.get("notes", []), *([note] if left_out else [])]}
+    removed = Removed(FILTER, pairs, rows.n_users - len(users), rows.n_items - len(items))
+    record = {**rows.record, "filters": [*rows.record.get("filters", []), removed.to_dict()]}
     fewer: dict[str, Any] = {name: _of_items(pairs.of_users(users), items) for name, pairs in kept.items()}
     return replace(rows, users=rows.users.take(users), items=rows.items.take(items), record=record, **fewer)
 

@@ -8,35 +8,47 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from dgcf.data.dataset import ABOUT as DATASET_ABOUT
 from dgcf.data.dataset import Dataset
 from dgcf.data.forget import LIST, mentions, others, with_entries
 from dgcf.data.forget import without_users as dataset_without
 from dgcf.data.vocabulary import Vocabulary
-from dgcf.errors import ArtifactError, DataError
+from dgcf.errors import ArtifactError, ConfigError, DataError, did_you_mean
 from dgcf.files import explain_os_errors, sweep
 from dgcf.ids import user_digest
 from dgcf.ranking.user_rules import ConstantRow, embeddings_rule
-from dgcf.recommend import artifact
+from dgcf.recommend import artifact, loading
 from dgcf.recommend.container import MANIFEST, SUFFIX, is_signed
+from dgcf.recommend.heldout import HeldOut
+from dgcf.recommend.lookup import Ids, as_list
 from dgcf.recommend.snapshot import Snapshot
-from dgcf.text import counted
+from dgcf.text import Notify, counted
+
+_COMPARED = 100_000  # ids among which the nearest one is searched
 
 
 @dataclass(frozen=True)
 class Forgetting:
     """Which users to forget, and the time, in seconds since 1970.
 
-    ``sign``: the file of the private key with which signed recommenders are signed again.
+    ``sign``: the file of the private key with which signed recommenders are signed again. ``places``: all where the
+    users are forgotten together.
     """
 
     users: tuple[str, ...]
     at: float
     sign: Path | None = None
+    places: tuple[Path, ...] = ()
+
+    def covers(self, place: str | Path) -> bool:
+        """Return whether the users are forgotten at a place, too."""
+        return Path(place).resolve() in [path.resolve() for path in self.places]
 
 
 @dataclass(frozen=True)
@@ -65,27 +77,29 @@ class Target(Protocol):
 
     path: Path
 
+    def model(self) -> tuple[Snapshot, Dataset | None] | None:
+        """Return the trained model and the dataset that it was trained on, if it is known; None without a model."""
+
     def vocabularies(self) -> Sequence[Vocabulary]:
         """Return the vocabularies of users there."""
 
-    def forgotten(self) -> Collection[str]:
-        """Return the digests of the users that were forgotten there before."""
+    def knows(self, user: str) -> bool:
+        """Return whether the user is there, or was forgotten there before."""
 
     def remove(self, forgetting: Forgetting) -> Place:
         """Remove the users that are there, and what a killed removal has left."""
 
 
-def require_known(targets: Sequence[Target], users: Sequence[str], known: Collection[str] = ()) -> None:
-    """Raise ``DataError`` for the first user that no target holds or has forgotten; ``known`` are held elsewhere."""
-    vocabularies = [vocabulary for target in targets for vocabulary in target.vocabularies()]
-    before = {digest for target in targets for digest in target.forgotten()}
+def require_known(targets: Sequence[Target], users: Sequence[str]) -> None:
+    """Raise ``DataError`` for the first user that no target knows."""
     for user in users:
-        if user in known or user_digest(user) in before or any(user in vocabulary for vocabulary in vocabularies):
-            continue
-        if len(vocabularies) == 1:
-            vocabularies[0].index_of(user)  # raises with the nearest id
-        places = " and ".join(str(target.path) for target in targets)
-        raise DataError(f"no user {user!r} in {places}; give the id as in the data.")
+        if not any(target.knows(user) for target in targets):
+            texts = [
+                text for target in targets for vocabulary in target.vocabularies()[:1] for text in vocabulary.texts
+            ]
+            near = did_you_mean(user, texts) if len(texts) <= _COMPARED else ""
+            places = " and ".join(str(target.path) for target in targets)
+            raise DataError(f"no user {user!r} is in {places}{near or '; give the id as in the data.'}")
 
 
 def without_users(snapshot: Snapshot, users: Collection[str], at: float) -> Snapshot:
@@ -96,6 +110,19 @@ def without_users(snapshot: Snapshot, users: Collection[str], at: float) -> Snap
         raise DataError("no training pair would be left in the recommender; delete it instead.")
     about = {**snapshot.about, LIST: with_entries(snapshot.about.get(LIST, []), users, at)}
     return replace(fewer, about=about)
+
+
+def forget(snapshot: Snapshot, held_out: HeldOut, users: Ids) -> tuple[Snapshot, HeldOut]:
+    """Return a snapshot, and what it is measured on, without some users; raise ``DataError`` for an unknown one."""
+    ids, at = [snapshot.users.texts[snapshot.users.index_of(user)] for user in as_list(users)], time.time()
+
+    def dataset() -> Dataset:
+        whole = held_out.dataset() if callable(held_out.dataset) else held_out.dataset
+        assert whole is not None
+        return dataset_without(whole, ids, at)
+
+    own = held_out if held_out.dataset is None else replace(held_out, dataset=dataset)
+    return without_users(snapshot, ids, at), own
 
 
 def influence(snapshot: Snapshot, users: Collection[str]) -> str | None:
@@ -122,26 +149,33 @@ def _learned(snapshot: Snapshot) -> str:
 
 @dataclass
 class RecommenderFile:
-    """A saved recommender, a file or a folder."""
+    """A saved recommender, a file or a folder; ``out`` is another place for the result."""
 
     path: Path
+    out: Path | None = None
 
     def __post_init__(self) -> None:
         self.snapshot = artifact.load(self.path)
 
+    def model(self) -> tuple[Snapshot, Dataset | None]:
+        return self.snapshot, None
+
     def vocabularies(self) -> Sequence[Vocabulary]:
         return (self.snapshot.users,)
 
-    def forgotten(self) -> Collection[str]:
-        return digests(self.snapshot.about)
+    def knows(self, user: str) -> bool:
+        return user in self.snapshot.users or is_listed(user, self.snapshot.about)
 
     def remove(self, forgetting: Forgetting) -> Place:
         target, users = self.path.resolve(), present(self.snapshot.users, forgetting.users)
         sweep(target)
         if not users:
             return Place("recommender", str(self.path))
-        sign = key_for(self.path, forgetting)
-        rewrite(without_users(self.snapshot, users, forgetting.at), target, sign)
+        sign, fewer = key_for(self.path, forgetting), without_users(self.snapshot, users, forgetting.at)
+        if self.out is None:
+            rewrite(fewer, target, sign)
+        else:
+            artifact.save(fewer, self.out, sign=sign)
         pairs, held_out = counts(self.snapshot, users)
         return Place(
             "recommender",
@@ -149,8 +183,9 @@ class RecommenderFile:
             users,
             pairs,
             held_out,
-            files=(self.path.name,),
+            files=((self.out or self.path).name,),
             stays=influence(self.snapshot, users),
+            elsewhere=original(self.path, self.out),
         )
 
 
@@ -188,25 +223,29 @@ def rewrite(snapshot: Snapshot, target: Path, sign: Path | None = None) -> None:
     target.chmod(mode)
 
 
-def digests(about: Mapping[str, Any]) -> Collection[str]:
-    """Return the digests in the list of forgotten users of a record."""
-    return [entry["digest"] for entry in about.get(LIST, [])]
+def is_listed(user: str, about: Mapping[str, Any]) -> bool:
+    """Return whether a user is in the list of forgotten ones of a record."""
+    return any(entry["digest"] == user_digest(user) for entry in about.get(LIST, []))
 
 
 @dataclass
 class DatasetFolder:
-    """The folder of a prepared dataset."""
+    """The folder of a prepared dataset; ``out`` is another one for the result."""
 
     path: Path
+    out: Path | None = None
 
     def __post_init__(self) -> None:
         self.dataset = Dataset.load(self.path)
 
+    def model(self) -> None:
+        return None
+
     def vocabularies(self) -> Sequence[Vocabulary]:
         return (self.dataset.users,)
 
-    def forgotten(self) -> Collection[str]:
-        return digests(self.dataset.record)
+    def knows(self, user: str) -> bool:
+        return user in self.dataset.users or is_listed(user, self.dataset.record)
 
     def remove(self, forgetting: Forgetting) -> Place:
         target, users = self.path.resolve(), present(self.dataset.users, forgetting.users)
@@ -215,17 +254,17 @@ class DatasetFolder:
             return Place("dataset", str(self.path))
         index = [self.dataset.users.index_of(user) for user in users]
         held_out = (self.dataset.validation, self.dataset.test)
-        mode = target.stat().st_mode & 0o7777
-        dataset_without(self.dataset, users, forgetting.at).save(target, overwrite=True)
-        target.chmod(mode)
+        mode, written = target.stat().st_mode & 0o7777, self.out or target
+        dataset_without(self.dataset, users, forgetting.at).save(written, overwrite=self.out is None)
+        written.chmod(mode)
         return Place(
             "dataset",
             str(self.path),
             users,
             pairs=int(self.dataset.train.user_degrees[index].sum()),
             held_out=sum(int(pairs.user_degrees[index].sum()) for pairs in held_out),
-            files=(self.path.name,),
-            elsewhere=sources(self.dataset.record, users),
+            files=((self.out or self.path).name,),
+            elsewhere=(*sources(self.dataset.record, users), *original(self.path, self.out)),
         )
 
 
@@ -239,9 +278,26 @@ def sources(record: Mapping[str, Any], users: Collection[str]) -> tuple[str, ...
     return tuple(sentences)
 
 
-def is_recommender(path: Path) -> bool:
-    """Return whether a path is that of a saved recommender, by its kind alone."""
-    return path.is_file() or (path / MANIFEST).is_file()
+def original(path: Path, out: Path | None) -> tuple[str, ...]:
+    """Return a sentence on the original if the result is elsewhere."""
+    return () if out is None else (f"{path} itself is as it was and still holds the users.",)
+
+
+def open_target(path: Path, *, out: Path | None = None, data: Any = None, notify: Notify | None = None) -> Target:
+    """Return the run folder, dataset or saved recommender at a path; ``data`` and ``notify`` are for a run."""
+    if any((path / stage / loading.RUN).is_file() for stage in (".", loading.FIRST_STAGE)):
+        from dgcf.recommend.forget_run import RunFolder  # here, because torch takes seconds to import
+
+        return RunFolder(path, data, out, notify)
+    if data is not None:
+        raise ConfigError(f"--data is for a run folder, which {path} is not; leave it out.")
+    sweep(path.resolve())
+    if (path / DATASET_ABOUT).is_file():
+        return DatasetFolder(path, out)
+    if path.is_file() or (path / MANIFEST).is_file():
+        return RecommenderFile(path, out)
+    what = "holds no run, recommender or dataset" if path.exists() else "does not exist"
+    raise DataError(f"{path} {what}; give one of these, or the data folder of a service.")
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -35,9 +35,10 @@ from dgcf.recommend.forget import (
     Forgetting,
     Place,
     counts,
-    digests,
     influence,
+    is_listed,
     link_or_copy,
+    original,
     present,
     sources,
     without_users,
@@ -130,18 +131,24 @@ class RunFolder:
         """The last stage that has begun."""
         return next(iter(self.stages.values()))
 
+    def model(self) -> tuple[Snapshot, Dataset | None] | None:
+        stage = self.main
+        used = stage.run.dataset_of(stage.loaded)
+        known = used.users == stage.users and not stage.run.changes(used)
+        return None if stage.snapshot is None else (stage.snapshot, used if known else None)
+
     def vocabularies(self) -> Sequence[Vocabulary]:
         return [stage.users for stage in self.stages.values()]
 
-    def forgotten(self) -> Collection[str]:
-        return {digest for stage in self.stages.values() for digest in digests(stage.loaded.record)}
+    def knows(self, user: str) -> bool:
+        return any(user in stage.users or is_listed(user, stage.loaded.record) for stage in self.stages.values())
 
     def remove(self, forgetting: Forgetting) -> Place:
         held = {name: present(stage.users, forgetting.users) for name, stage in self.stages.items()}
         users = tuple(dict.fromkeys(user for some in held.values() for user in some))
         if not users:
             return Place("run", str(self.path))
-        place = self._place(users)
+        place = self._place(users, forgetting)
         target, source = (self.out or self.path).resolve(), self.path.resolve()
         with ExitStack() as stack:
             for stage in self.stages.values():
@@ -154,7 +161,7 @@ class RunFolder:
         target.chmod(source.stat().st_mode & 0o7777)
         return place
 
-    def _place(self, users: tuple[str, ...]) -> Place:
+    def _place(self, users: tuple[str, ...], forgetting: Forgetting) -> Place:
         snapshot, run = self.main.snapshot, self.main.run
         files = {name for stage in self.stages.values() for name in _files(stage.run.path) if name in WRITTEN}
         if snapshot is not None:
@@ -171,26 +178,25 @@ class RunFolder:
             held_out,
             files=(*sorted(files), DATASET),
             stays=None if snapshot is None else influence(snapshot, users),
-            elsewhere=self._elsewhere(users),
+            elsewhere=self._elsewhere(users, forgetting),
         )
 
-    def _elsewhere(self, users: tuple[str, ...]) -> tuple[str, ...]:
+    def _elsewhere(self, users: tuple[str, ...], forgetting: Forgetting) -> tuple[str, ...]:
         run, sentences = self.main.run, list[str]()
         source = run.source if self.data is None else str(self.data)
-        if not (run.path / DATASET).is_dir() and present(self.main.loaded.users, users):
+        own = (run.path / DATASET).is_dir() or forgetting.covers(source)
+        if not own and present(self.main.loaded.users, users):
             how = "delete their rows there" if is_read(source) else f"use `dgcf forget {source}` for it as well"
             sentences.append(f"{source}, which the run was trained on, still holds the users; {how}.")
         sentences += sources({**self.main.loaded.record, "where": run.read_options.where}, users)
         parent = (run.about.get("update", {}).get("parent") or {}).get("path")
-        if parent and Path(parent).exists():
+        if parent and Path(parent).exists() and not forgetting.covers(parent):
             sentences.append(f"{parent}, which the run updates, may hold the users; use `dgcf forget` for it as well.")
         for stage in self.stages.values():
             if unknown := sorted(_files(stage.run.path) - WRITTEN - KEPT - {DATASET}):
                 named = ", ".join(unknown)
                 sentences.append(f"{named} in {stage.run.path} is not a file of a run and stays; check it yourself.")
-        if self.out is not None:
-            sentences.append(f"{self.path} itself is as it was and still holds the users.")
-        return tuple(dict.fromkeys(sentences))
+        return tuple(dict.fromkeys([*sentences, *original(self.path, self.out)]))
 
 
 def _files(folder: Path) -> set[str]:

@@ -14,7 +14,7 @@ from dgcf.errors import ConfigError, DataError, did_you_mean
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Indices, Side
 from dgcf.ranking.similarity import CosineSimilarity, Similarity
-from dgcf.ranking.topk import NUMPY, Backend, EmbeddingIndex, ItemIndex, TopK
+from dgcf.ranking.topk import NUMPY, Backend, EmbeddingIndex, ItemIndex, TopK, one_query
 from dgcf.recommend.foldin import FoldIn
 from dgcf.recommend.lookup import Ids, Names, Unknown, as_list, note_unknown
 from dgcf.recommend.rerank import ItemRules, Ranker
@@ -132,6 +132,23 @@ class Prepared:
 
     def _ranker_of(self, index: ItemIndex[Any], rules: ItemRules) -> Ranker:
         return Ranker(index, rules, self.similarity("item") if rules.mmr else None)
+
+    def rank_new(
+        self, items: Ids, k: int, user: RawId | None, exclude_seen: bool, unknown: Unknown, rules: ItemRules | None
+    ) -> tuple[TopK, list[str]]:
+        """Return the k best items for one user with ``items``, and notes; no list at all for a skipped user."""
+        index, known, notes = self.user_items(items, user, unknown)
+        seen = index if known is None else np.union1d(index, self.snapshot.seen[known])
+        hidden = one_query(seen if exclude_seen else seen[:0], self.snapshot.n_items)
+        if self.informative(index):
+            return self.ranker(rules).top_k(self.users.query(index, known), hidden, k), notes
+        nothing = "no user has any of these items in training, so nothing is known of them"
+        if unknown == "raise":
+            raise DataError(f"{nothing}; give others.")
+        popular = self.popular(rules, hidden, k)
+        skip = unknown == "skip"
+        effect = "the list is left out" if skip else "popular items are recommended"
+        return popular.take(np.arange(0 if skip else 1)), [*notes, f"{nothing}; {effect}."]
 
     def popular(self, rules: ItemRules | None, hidden: Pairs, k: int) -> TopK:
         """Return the items that most users have in training, under rules; a score is their number.

@@ -18,7 +18,7 @@ from dgcf.data.update import HELD_OUT, seconds_of_window
 from dgcf.errors import ConfigError, DataError, NotFittedError
 from dgcf.ids import RawId
 from dgcf.ranking.arrays import Floats, Side
-from dgcf.ranking.topk import EmbeddingIndex, TopK, joined, one_query, top_k
+from dgcf.ranking.topk import EmbeddingIndex, joined, one_query, top_k
 from dgcf.recommend import artifact, display
 from dgcf.recommend.explain import Explanation
 from dgcf.recommend.foldin import FoldIn
@@ -177,6 +177,15 @@ class Recommender:
             result = updated_snapshot(self.snapshot, own, rows, how, reading, device=self.device, observer=both)
         return self if result is None else Recommender.of(result[0], HeldOut(result[1]))
 
+    def forget(self, users: Ids) -> Recommender:
+        """Return a recommender without some users, given by id; this one stays as it is.
+
+        The lists of all others stay the same. `dgcf forget` rewrites files and removes events.
+        """
+        from dgcf.recommend.forget import forget
+
+        return Recommender.of(*forget(self.snapshot, self._held_out, users))
+
     @classmethod
     def of(cls, trained: Snapshot | Prepared, held_out: HeldOut | None = None) -> Recommender:
         """Return a recommender of a model that was trained before; ``held_out`` is what it can be measured on."""
@@ -301,31 +310,13 @@ class Recommender:
         lists, several = item_lists(items)
         if several and user is not None:
             raise ConfigError(f"several lists of items were given for user {user!r}; give one list for a known user.")
-        ranked = [self._rank_new(one, k, user, exclude_seen, unknown, under) for one in lists]
+        ranked = [prepared.rank_new(one, k, user, exclude_seen, unknown, under) for one in lists]
         notes = list(dict.fromkeys(note for _, notes in ranked for note in notes))
         kept = [number for number, (best, _) in enumerate(ranked) if len(best.item_idx)]
         best = joined([best for best, _ in ranked])
         raw_id = None if user is None else self.snapshot.users.id_of(self.names["user"].find(user))
         first = {"list": kept} if several else {"user": [raw_id]}
         return prepared.table(first, best, prepared.notes(notes, under, best, k))
-
-    def _rank_new(
-        self, items: Ids, k: int, user: RawId | None, exclude_seen: bool, unknown: Unknown, rules: ItemRules | None
-    ) -> tuple[TopK, list[str]]:
-        """Return the k best items for one user with ``items``, and notes; no list at all for a skipped user."""
-        prepared = self._prepared
-        index, known, notes = prepared.user_items(items, user, unknown)
-        seen = index if known is None else np.union1d(index, self.snapshot.seen[known])
-        hidden = one_query(seen if exclude_seen else seen[:0], self.snapshot.n_items)
-        if prepared.informative(index):
-            return prepared.ranker(rules).top_k(prepared.users.query(index, known), hidden, k), notes
-        nothing = "no user has any of these items in training, so nothing is known of them"
-        if unknown == "raise":
-            raise DataError(f"{nothing}; give others.")
-        popular = prepared.popular(rules, hidden, k)
-        skip = unknown == "skip"
-        effect = "the list is left out" if skip else "popular items are recommended"
-        return popular.take(np.arange(0 if skip else 1)), [*notes, f"{nothing}; {effect}."]
 
     def recommend_all(
         self,

@@ -164,5 +164,5 @@ def _layers_of(snapshot: Snapshot, user_idx: Indices) -> Layers:
     layers = snapshot.layers
     assert layers is not None
     nodes = np.concatenate([user_idx, np.arange(snapshot.n_users, snapshot.n_users + snapshot.n_items)])
-    gates = None if layers.gate_logits is None else layers.gate_logits[:, nodes]
-    return Layers(layers.embeddings[:, nodes], gates)
+    gates = None if layers.gate_logits is None else layers.gate_logits.take(nodes, axis=1)
+    return Layers(layers.embeddings.take(nodes, axis=1), gates)  # take: contiguous, as safetensors stores arrays

@@ -24,6 +24,8 @@ from dgcf.serve.engine.search import Titles
 from dgcf.serve.errors import ModelRefusedError
 
 SUFFIX = ".dgcf"
+INCOMING = "incoming.dgcf"
+"""A copy that is being checked."""
 _KEPT = 3  # copies of models
 _WARM_UP_USERS = 8  # so many are ranked by a product, not one by one
 
@@ -82,7 +84,7 @@ def take_copy(model: Path, folder: Path) -> Path:
         if run:
             loading.load(model)  # writes the recommender if it is missing or of other weights
         source = model / loading.BESIDE_WEIGHTS if run else model
-        beside = folder / "incoming.dgcf"
+        beside = folder / INCOMING
         try:
             if source.is_dir():
                 artifact.save(artifact.load(source), beside, overwrite=True)
