@@ -21,7 +21,7 @@ _EVENT = "seq, key, user, item, kind, weight, time"
 _ITEM = "item, title, attributes, hidden, present"
 _MODEL = "version, sha256, path, published, arm, origin, card, learned"
 _NEWEST_MODEL = """
-SELECT json_array(version, sha256, path, published, arm, origin, NULL, learned) FROM models WHERE arm = 'main'
+SELECT json_array(version, sha256, path, published, arm, origin, NULL, learned) FROM models WHERE arm = :arm
 ORDER BY version DESC LIMIT 1
 """
 _REFRESH = "id, holder, asked, started, ended, step, result, detail, version"
@@ -69,13 +69,13 @@ class Reader:
             finally:
                 self._con.rollback()
 
-    def changes(self, since: Position) -> Changes:
-        """Return what was committed since a position."""
+    def changes(self, since: Position, arm: str) -> Changes:
+        """Return what was committed since a position; of the models the newest one of ``arm``."""
         with self._reading() as con:
-            content = _since(con, since)
+            content = _since(con, since, arm)
             reset = since == Position.START or since.change < content["counters"]["purged"]
             if reset and since != Position.START:
-                since, content = Position.START, _since(con, Position.START)
+                since, content = Position.START, _since(con, Position.START, arm)
             users = {} if reset else {user: _events(con, "user = ?", user) for user in content["users"]}
             added = _stored(content["events"])
             if len(added) == PAGE:
@@ -116,6 +116,10 @@ class Reader:
         with self._reading() as con:
             return {digest for (digest,) in _rows(con, "digest", "forgotten")}
 
+    def is_exposed(self, user: str) -> bool:
+        with self._reading() as con:
+            return bool(con.execute("SELECT count(*) FROM exposures WHERE user = ?", [user]).fetchone()[0])
+
     def count(self) -> int:
         with self._reading() as con:
             return int(con.execute("SELECT value FROM counters WHERE name = 'events'").fetchone()[0])
@@ -148,9 +152,9 @@ def _rows(con: Connection, columns: str, source: str, *values: Any) -> list[list
     return rows
 
 
-def _since(con: Connection, position: Position) -> dict[str, Any]:
+def _since(con: Connection, position: Position, arm: str) -> dict[str, Any]:
     """Return what was committed since a position; of the events the first ``PAGE``."""
-    values = {"event": position.event, "change": position.change}
+    values = {"event": position.event, "change": position.change, "arm": arm}
     content: dict[str, Any] = json.loads(con.execute(_SINCE, values).fetchone()[0])
     return content
 

@@ -190,6 +190,24 @@ class RefreshRow(NamedTuple):
     version: int | None
 
 
+class Exposure(NamedTuple):
+    """A user got the first list of an experiment, of ``arm``; ``first``: when, in seconds since 1970."""
+
+    user: str
+    arm: str
+    first: float
+
+
+class ArmCounts(NamedTuple):
+    """Users who got a list of an arm, those with an event since, the events, and the first exposure since 1970."""
+
+    arm: str
+    users: int
+    conversions: int
+    events: int
+    since: float
+
+
 @dataclass(frozen=True, slots=True)
 class NewModel:
     """A generation to publish: the fields of ``ModelRow`` that the store does not choose."""

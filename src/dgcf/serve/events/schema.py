@@ -11,12 +11,18 @@ CREATE TABLE refreshes (
     id INTEGER PRIMARY KEY AUTOINCREMENT, holder TEXT NOT NULL, asked TEXT NOT NULL, started INTEGER NOT NULL,
     ended INTEGER, step TEXT, result TEXT, detail TEXT, version INTEGER
 ) STRICT;
+CREATE TABLE exposures (
+    user TEXT NOT NULL, experiment TEXT NOT NULL, arm TEXT NOT NULL, first INTEGER NOT NULL,
+    PRIMARY KEY (user, experiment)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX exposures_by_time ON exposures (first);
 """
 
 # A removed event keeps ``digest``, so that its key is not accepted again, and loses all that tells of the user.
 # ``users`` are those that lost events; of a forgotten user only a digest is kept, by which a model's user is known
-# as forgotten. Times (``time``, ``received``, ``published``, ``until``, ``started``, ``ended``) are microseconds since
-# 1970. ``changed`` numbers the changes. ``learned`` is the ``seq`` of the last event that a model was trained on.
+# as forgotten. Times (``time``, ``received``, ``published``, ``until``, ``started``, ``ended``, ``first``) are
+# microseconds since 1970. ``changed`` numbers the changes. ``learned`` is the ``seq`` of the last event that a model
+# was trained on. ``exposures``: when a user got the first list of an experiment, and of which arm.
 SCHEMA = f"""
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL UNIQUE, key TEXT, user TEXT, item TEXT, kind TEXT,
@@ -41,7 +47,7 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WI
 INSERT INTO counters VALUES ('events', 0), ('change', 0), ('purged', 0), ('erased', 0);
 {_TABLES_2}
 """
-TABLES = {"events", "users", "forgotten", "items", "models", "counters", "leases", "refreshes"}
+TABLES = {"events", "users", "forgotten", "items", "models", "counters", "leases", "refreshes", "exposures"}
 
 MIGRATIONS = {
     1: "".join(f"ALTER TABLE models ADD COLUMN {name} {kind};\n" for name, kind in _MODELS_2.items()) + _TABLES_2

@@ -82,6 +82,7 @@ def forget(con: Connection, user: str) -> int:
     _count(con, -count)
     note_erased(con)
     con.execute("DELETE FROM users WHERE user = ?", [user])
+    con.execute("DELETE FROM exposures WHERE user = ?", [user])
     con.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", [user_digest(user), _next_change(con)])
     return count
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 
 from dgcf.errors import ConfigError
-from dgcf.serve.events import refreshes, statements
-from dgcf.serve.events.database import open_database
+from dgcf.serve.events import exposures, refreshes, statements
+from dgcf.serve.events.database import connect, explain, open_database
 from dgcf.serve.events.reader import PAGE, Reader
 from dgcf.serve.events.records import (
     MAIN,
+    ArmCounts,
     Changes,
     Event,
+    Exposure,
     ItemRecord,
     ModelRow,
     NewModel,
@@ -135,6 +138,13 @@ class EventStore:
         """
         return self._writer.call(lambda con: refreshes.end(con, number, holder, result, detail, model))
 
+    def add_exposures(self, experiment: str, new: Sequence[Exposure], change: int) -> Future[dict[str, int]]:
+        """Store the first exposures of users; the result is the number of new ones by arm.
+
+        A user who has one keeps it. Users that were forgotten after ``change`` (of a ``Position``) are left out.
+        """
+        return self._writer.call(lambda con: exposures.add(con, experiment, new, change))
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def version(self) -> int:
@@ -144,9 +154,9 @@ class EventStore:
         """
         return self._reader.version()
 
-    def changes(self, since: Position) -> Changes:
-        """Return what was committed since a position; all from ``Position.START``."""
-        return self._reader.changes(since)
+    def changes(self, since: Position, arm: str = MAIN) -> Changes:
+        """Return what was committed since a position, all from ``Position.START``; of models those of an arm."""
+        return self._reader.changes(since, arm)
 
     def current_model(self, arm: str = MAIN) -> ModelRow | None:
         """Return the newest generation of the model of an arm, or None."""
@@ -163,6 +173,18 @@ class EventStore:
     def lease(self, name: str) -> tuple[str, float] | None:
         """Return the holder of a lease, and until when in seconds since 1970, or None."""
         return self._reader.lease(name)
+
+    def experiment_counts(self, experiment: str, kinds: Sequence[str]) -> list[ArmCounts]:
+        """Return the users of each arm that has some, and what they did since, counting events of these kinds.
+
+        It takes long where many users are in the experiment, and has a connection of its own.
+        """
+        with explain(self.path), closing(connect(self.path, read=True)) as con:
+            return exposures.counts(con, experiment, kinds)
+
+    def is_exposed(self, user: str) -> bool:
+        """Return whether a user has an exposure."""
+        return self._reader.is_exposed(user)
 
     def events_of(self, user: str) -> list[StoredEvent]:
         """Return the events of a user in the order of ``seq``."""

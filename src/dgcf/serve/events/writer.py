@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from dgcf.errors import DgcfError
 from dgcf.serve.errors import NotReadyError, StoreFullError
-from dgcf.serve.events import statements
+from dgcf.serve.events import exposures, statements
 from dgcf.serve.events.database import BUSY_SECONDS, CHECKED_BYTES, as_request_error, connect, identity
 from dgcf.serve.events.records import Event
 
@@ -184,7 +184,10 @@ class Writer:
 
         def delete(con: sqlite3.Connection) -> int:
             statements.purge(con, now - round(PURGED_AFTER * 1e6))
-            return 0 if kept is None else statements.expire(con, now - round(kept * 1e6), EXPIRED_AT_ONCE)
+            if kept is None:
+                return 0
+            before = now - round(kept * 1e6)
+            return max(statements.expire(con, before, EXPIRED_AT_ONCE), exposures.expire(con, before, EXPIRED_AT_ONCE))
 
         with contextlib.suppress(sqlite3.Error, DgcfError):  # a full disk, or another process: later
             more = self._transaction(delete) == EXPIRED_AT_ONCE

@@ -1,0 +1,1 @@
+"""A/B tests and shadow models: who gets which arm, what came of it, and how sure that is."""
