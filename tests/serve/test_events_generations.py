@@ -85,6 +85,9 @@ def test_models_of_arms(store: EventStore) -> None:
     assert newest == store.current_model("b") == ModelRow(2, "b", "y", newest.published, "b", "reload", None, None)
     assert store.changes(Position.START).model == main._replace(card=None)
     assert [row.version for row in store.models(1)] == [2]
+    assert [row.version for row in store.models(arm="main")] == [1]
+    assert [row.version for row in store.models(arm="main", origins=("reload",))] == []
+    assert [row.version for row in store.models(origins=("start", "reload"))] == [2, 1]
     assert store.current_model("c") is None
 
 
@@ -156,3 +159,28 @@ def test_refresh_of_a_dead_holder_is_failed_and_publishes_nothing(
     assert (newest.result, dead.result) == (None, "failed")
     assert dead.detail is not None
     assert "lease ran out" in dead.detail
+
+
+def test_refresh_begins_only_if_no_other_one_was_begun_since(store: EventStore) -> None:
+    first = store.begin_refresh("a", "schedule", 60, newest=0).result(WAIT)
+    assert first is not None
+    assert store.end_refresh(first, "a", "unchanged", "nothing").result(WAIT) == 0
+    assert store.begin_refresh("b", "schedule", 60, newest=0).result(WAIT) is None
+    assert store.lease("refresh") is None
+    assert store.begin_refresh("b", "schedule", 60, newest=first).result(WAIT) == first + 1
+
+
+def test_refresh_does_not_publish_over_a_model_that_came_meanwhile(store: EventStore) -> None:
+    base = store.publish_model("a", "x", origin="start").result(WAIT)
+    number = store.begin_refresh("a", "admin", 60).result(WAIT)
+    assert number is not None
+    store.publish_model("c", "z", arm="other").result(WAIT)
+    store.publish_model("b", "y", origin="rollback").result(WAIT)
+    model = NewModel("d", "x", "refresh", after=base)
+    assert store.end_refresh(number, "a", "published", "better", model).result(WAIT) == 0
+    (row,) = store.refreshes()
+    assert (row.result, row.version) == ("refused", None)
+    assert row.detail == "model 3 was published while model 1 was updated; the newer one stays."
+    current = store.current_model()
+    assert current is not None
+    assert current.sha256 == "b"

@@ -24,7 +24,7 @@ from dgcf.serve.engine.served import INCOMING, SUFFIX
 from dgcf.serve.errors import StoreFullError
 from dgcf.serve.events import statements
 from dgcf.serve.events.database import connect, explain
-from dgcf.serve.events.records import ModelRow, check_id, user_digest
+from dgcf.serve.events.records import ModelRow, Origin, check_id, user_digest
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.settings import Settings
 
@@ -130,7 +130,8 @@ def _publish(store: EventStore, row: ModelRow, path: Path, snapshot: Snapshot, f
     sha256 = hash_of(beside)
     assert sha256 is not None
     beside.replace(path.with_name(f"{sha256}{SUFFIX}"))
-    store.publish_model(sha256, row.path).result()
+    origin: Origin = "rollback" if row.origin == "rollback" else "forget"  # a rollback pauses refreshes
+    store.publish_model(sha256, row.path, origin=origin, learned=row.learned).result()
 
 
 def _source(row: ModelRow | None, users: Sequence[str]) -> list[str]:

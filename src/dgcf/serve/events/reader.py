@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -129,9 +129,13 @@ class Reader:
             rows = _rows(con, _MODEL, "models WHERE arm = ? ORDER BY version DESC LIMIT 1", arm)
         return _model(rows[0]) if rows else None
 
-    def models(self, limit: int) -> list[ModelRow]:
+    def models(self, limit: int, arm: str | None, origins: Sequence[str]) -> list[ModelRow]:
+        chosen = (
+            "(:arm IS NULL OR arm = :arm) AND (:origins = '[]' OR origin IN (SELECT value FROM json_each(:origins)))"
+        )
+        values = {"arm": arm, "origins": json.dumps(origins), "limit": limit}
         with self._reading() as con:
-            rows = _rows(con, _MODEL, "models ORDER BY version DESC LIMIT ?", limit)
+            rows = _rows(con, _MODEL, f"models WHERE {chosen} ORDER BY version DESC LIMIT :limit", values)
         return [_model(row) for row in rows]
 
     def refreshes(self, limit: int) -> list[RefreshRow]:
@@ -146,9 +150,10 @@ class Reader:
 
 
 def _rows(con: Connection, columns: str, source: str, *values: Any) -> list[list[Any]]:
-    """Return the rows of ``SELECT columns FROM source``."""
+    """Return the rows of ``SELECT columns FROM source``; ``values``: those of its marks, or one mapping by name."""
     query = f"SELECT json_group_array(json_array({columns})) FROM (SELECT {columns} FROM {source})"
-    rows: list[list[Any]] = json.loads(con.execute(query, values).fetchone()[0])
+    given = values[0] if values and isinstance(values[0], dict) else values
+    rows: list[list[Any]] = json.loads(con.execute(query, given).fetchone()[0])
     return rows
 
 

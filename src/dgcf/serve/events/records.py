@@ -152,7 +152,10 @@ def _check_attributes(attributes: Mapping[str, Any]) -> None:
 
 MAIN = "main"
 """The arm of models that everybody is answered by."""
-Origin = Literal["start", "reload", "refresh", "rollback"]
+Origin = Literal["start", "reload", "refresh", "rollback", "forget"]
+"""Why a model was published; ``forget``: a user was removed from the one before."""
+LOADED: tuple[Origin, ...] = ("start", "reload")
+"""Origins of models that were loaded from the path that the service was started with."""
 Result = Literal["published", "unchanged", "refused", "failed"]
 
 
@@ -210,7 +213,10 @@ class ArmCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewModel:
-    """A generation to publish: the fields of ``ModelRow`` that the store does not choose."""
+    """A generation to publish: the fields of ``ModelRow`` that the store does not choose.
+
+    ``after``: the version that has to be the newest one of the arm; None for any.
+    """
 
     sha256: str
     path: str
@@ -218,6 +224,7 @@ class NewModel:
     card: str | None = None
     learned: int | None = None
     arm: str = MAIN
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from dgcf.serve.events.statements import now, publish_model
 
 LEASE = "refresh"
 """The lease of the one refresh."""
-LOST = "the process that ran it has ended, or its lease ran out"
+LOST = "the process that ran it has ended, or its lease ran out; the served model stays."
+OVERTAKEN = "model {other} was published while model {base} was updated; the newer one stays."
 
 
 def take_lease(con: Connection, name: str, holder: str, seconds: float) -> bool:
@@ -28,12 +29,14 @@ def release_lease(con: Connection, name: str, holder: str) -> bool:
     return con.execute("DELETE FROM leases WHERE name = ? AND holder = ?", [name, holder]).rowcount > 0
 
 
-def begin(con: Connection, holder: str, asked: str, seconds: float) -> int | None:
+def begin(con: Connection, holder: str, asked: str, seconds: float, newest: int | None) -> int | None:
     """Take the lease and record a new refresh; return its id, or None if another one runs.
 
-    Refreshes whose holder has let the lease run out are recorded as failed.
+    ``newest``: the id that the newest refresh has to have, 0 if there is none; None for any. Refreshes whose
+    holder has let the lease run out are recorded as failed.
     """
-    if not take_lease(con, LEASE, holder, seconds):
+    last = con.execute("SELECT coalesce(max(id), 0) FROM refreshes").fetchone()[0]
+    if newest not in (None, last) or not take_lease(con, LEASE, holder, seconds):
         return None
     con.execute(
         "UPDATE refreshes SET ended = ?, step = NULL, result = 'failed', detail = ? WHERE ended IS NULL", [now(), LOST]
@@ -54,17 +57,30 @@ def renew(con: Connection, number: int, holder: str, step: str, seconds: float) 
 def end(con: Connection, number: int, holder: str, result: Result, detail: str, model: NewModel | None) -> int | None:
     """Record the end of a refresh, publish its model if there is one, and release the lease.
 
-    Return the version of the model, 0 without one, and None if the refresh has lost its lease: then nothing is done.
+    Return the version of the model, 0 if none was published, and None if the refresh has lost its lease: then nothing
+    is done. If another model was published since ``model.after``, the refresh is refused.
     """
     if not _holds(con, number, holder):
         return None
-    version = None if model is None else publish_model(con, model)
+    version = None
+    if model is not None and (other := _published_since(con, model)) is not None:
+        result, detail = "refused", OVERTAKEN.format(other=other, base=model.after)
+    elif model is not None:
+        version = publish_model(con, model)
     con.execute(
         "UPDATE refreshes SET ended = ?, step = NULL, result = ?, detail = ?, version = ? WHERE id = ?",
         [now(), result, detail, version, number],
     )
     release_lease(con, LEASE, holder)
     return version or 0
+
+
+def _published_since(con: Connection, model: NewModel) -> int | None:
+    """Return the newest version of the arm if it is not the one that the model has to come after."""
+    if model.after is None:
+        return None
+    newest = con.execute("SELECT coalesce(max(version), 0) FROM models WHERE arm = ?", [model.arm]).fetchone()[0]
+    return None if newest == model.after else int(newest)
 
 
 def _holds(con: Connection, number: int, holder: str) -> bool:

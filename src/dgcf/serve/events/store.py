@@ -118,12 +118,15 @@ class EventStore:
         """Release a lease; the result is False if the holder does not have it."""
         return self._writer.call(lambda con: refreshes.release_lease(con, name, holder))
 
-    def begin_refresh(self, holder: str, asked: str, seconds: float) -> Future[int | None]:
+    def begin_refresh(
+        self, holder: str, asked: str, seconds: float, *, newest: int | None = None
+    ) -> Future[int | None]:
         """Take the lease of the refresh and record a new one; the result is its id, None if another one runs.
 
+        ``newest``: the id that the newest refresh has to have, 0 if there is none; else the result is None as well.
         Refreshes whose holder has let the lease run out are recorded as failed.
         """
-        return self._writer.call(lambda con: refreshes.begin(con, holder, asked, seconds))
+        return self._writer.call(lambda con: refreshes.begin(con, holder, asked, seconds, newest))
 
     def renew_refresh(self, number: int, holder: str, step: str, seconds: float) -> Future[bool]:
         """Renew the lease of a refresh and record its step; the result is False if it has lost its lease."""
@@ -134,7 +137,8 @@ class EventStore:
     ) -> Future[int | None]:
         """Record the end of a refresh, publish its model, and release the lease, all in one.
 
-        The result is the version of the model, 0 without one, and None if the lease was lost: then nothing is done.
+        The result is the version of the model, 0 if none was published, and None if the lease was lost: then nothing is
+        done. If another model was published than the one that the new one has to come after, the refresh is refused.
         """
         return self._writer.call(lambda con: refreshes.end(con, number, holder, result, detail, model))
 
@@ -162,9 +166,9 @@ class EventStore:
         """Return the newest generation of the model of an arm, or None."""
         return self._reader.current_model(arm)
 
-    def models(self, limit: int = 50) -> list[ModelRow]:
-        """Return the generations of the model of all arms, the newest first."""
-        return self._reader.models(limit)
+    def models(self, limit: int = 50, *, arm: str | None = None, origins: Sequence[Origin] = ()) -> list[ModelRow]:
+        """Return the generations of the model, the newest first; of all arms and origins unless some are given."""
+        return self._reader.models(limit, arm, origins)
 
     def refreshes(self, limit: int = 1) -> list[RefreshRow]:
         """Return the refreshes, the newest first."""
