@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dgcf.serve.events.records import MAIN
+
 Scope = Literal["read", "write", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
 
@@ -38,11 +40,27 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Arms:
+    """The models beside the main one, and who gets which.
+
+    ``experiment``: its name, None without one. ``weights``: the share of users of each arm, the main one among them.
+    ``models``: the models of all other arms and of the shadows. ``shadows``: the models that are never answered by;
+    they get a ``share`` of the lists.
+    """
+
+    experiment: str | None = None
+    weights: Mapping[str, float] = field(default_factory=lambda: {MAIN: 1.0})
+    models: Mapping[str, Path] = field(default_factory=dict)
+    shadows: tuple[str, ...] = ()
+    share: float = 0.0
+
+
+@dataclass(frozen=True)
 class Settings:
     """``model``: a saved recommender or a run folder; ``data``: the folder of the events and of copies of models.
 
     ``tokens``: the tokens of each scope. ``rate``: requests a second for each token or client, None without a limit.
-    ``retention``: seconds after which an event is deleted, None to keep all.
+    ``retention``: seconds after which an event is deleted, None to keep all. ``more``: models beside ``model``.
     """
 
     model: Path
@@ -55,7 +73,17 @@ class Settings:
     rate: float | None = None
     origins: tuple[str, ...] = ()
     retention: float | None = None
+    more: Arms = field(default_factory=Arms)
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The names of all models, the main one first."""
+        return (MAIN, *self.more.models)
+
+    def model_of(self, arm: str) -> Path:
+        """Return the model that an arm is started with."""
+        return self.model if arm == MAIN else self.more.models[arm]
 
     @property
     def events_file(self) -> Path:

@@ -14,6 +14,7 @@ class Ask:
 
     ``negative``: items to avoid, and what resembles them. ``seen``: whether items that the user has may be in the list.
     ``only``: the only items to recommend; ``max_per``: how many items may share the value of an attribute.
+    ``visitor``: who a new user is to an experiment; the list does not follow from it.
     """
 
     user: RawId | None = None
@@ -25,6 +26,7 @@ class Ask:
     only: tuple[RawId, ...] | None = None
     exclude: tuple[RawId, ...] = ()
     max_per: Mapping[str, int] = field(default_factory=dict)
+    visitor: RawId | None = None
 
     @property
     def plain(self) -> bool:

@@ -20,7 +20,8 @@ from dgcf.serve.engine.overlay import Overlay
 from dgcf.serve.engine.served import Served, delete_old_copies, load_copy, take_copy
 from dgcf.serve.engine.thread import ModelThread
 from dgcf.serve.engine.view import Attributes, View
-from dgcf.serve.errors import ModelRefusedError, NotReadyError, RequestError
+from dgcf.serve.errors import ModelRefusedError, NotReadyError, RequestError, UnknownError
+from dgcf.serve.events.records import MAIN
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.settings import Settings
 
@@ -37,12 +38,13 @@ class Engine:
     sees every event that was stored before the request came.
     """
 
-    def __init__(self, settings: Settings, store: EventStore) -> None:
-        self.settings, self.store = settings, store
+    def __init__(self, settings: Settings, store: EventStore, arm: str = MAIN) -> None:
+        self.settings, self.store, self.arm = settings, store, arm
+        self.path = settings.model_of(arm)
         self.ready = False
         self.model_version = 0
         self.model_loaded = ""
-        self._overlay = Overlay(store)
+        self._overlay = Overlay(store, arm)
         self._attributes: Attributes = {}
         self._served: Served | None = None
         self._view: View | None = None
@@ -66,7 +68,7 @@ class Engine:
         """
         self._loop = asyncio.get_running_loop()
         self._attributes = await self._load(lambda: read_attributes(self.settings.items_table))
-        if fresh or self.store.current_model() is None:
+        if fresh or self.store.current_model(self.arm) is None:
             await self.reload()
         else:
             await self._follow()
@@ -89,9 +91,7 @@ class Engine:
 
     async def recommend(self, user: RawId, *, k: int = 10, seen: bool = False, why: bool = False) -> dict[str, Any]:
         """Return the k best items for a user: known, new with events, or unknown, who gets popular items."""
-        ask = Ask(user, k=k, seen=seen, why=why)
-        answer = None if why else self._kept(ask)
-        return await self._thread.rank(ask) if answer is None else answer
+        return await self.rank(Ask(user, k=k, seen=seen, why=why))
 
     async def recommend_users(
         self,
@@ -107,11 +107,7 @@ class Engine:
         """Return the lists of several users, each once, of one model."""
         rules = _rules(only, exclude, max_per)
         asks = [Ask(user, k=k, seen=seen, why=why, **rules) for user in dict.fromkeys(users)]
-        results = await self._thread.call(lambda: self._recommend(asks))
-        for answer in results:
-            if isinstance(answer, Exception):
-                raise answer
-        lists = [dict(answer) for answer in results if not isinstance(answer, Exception)]
+        lists = await self.rank_all(asks)
         version = lists[0]["model"] if lists else self.model_version
         return {"users": lists, "notes": [], "model": version}
 
@@ -121,6 +117,7 @@ class Engine:
         negative: Sequence[RawId] = (),
         *,
         user: RawId | None = None,
+        visitor: RawId | None = None,
         k: int = 10,
         seen: bool = False,
         why: bool = False,
@@ -130,7 +127,20 @@ class Engine:
     ) -> dict[str, Any]:
         """Return the k best items for the items of a new user, or for a known user with more items."""
         rules = _rules(only, exclude, max_per)
-        return await self._thread.rank(Ask(user, tuple(items), tuple(negative), k, seen, why, **rules))
+        return await self.rank(Ask(user, tuple(items), tuple(negative), k, seen, why, **rules, visitor=visitor))
+
+    async def rank(self, ask: Ask) -> dict[str, Any]:
+        """Return the answer to a list."""
+        answer = None if ask.why else self._kept(ask)
+        return await self._thread.rank(ask) if answer is None else answer
+
+    async def rank_all(self, asks: Sequence[Ask]) -> list[dict[str, Any]]:
+        """Return the answers to several lists, of one model; raise the first error."""
+        results = await self._thread.call(lambda: self._recommend(asks))
+        for answer in results:
+            if isinstance(answer, Exception):
+                raise answer
+        return [dict(answer) for answer in results if not isinstance(answer, Exception)]
 
     # Single answers
 
@@ -149,10 +159,11 @@ class Engine:
         item: RawId,
         *,
         user: RawId | None = None,
+        visitor: RawId | None = None,
         top: int = 5,
     ) -> dict[str, Any]:
         """Return the parts of an item's score for the items of a new user, or a known user with more items."""
-        ask = Ask(user, tuple(items), tuple(negative))
+        ask = Ask(user, tuple(items), tuple(negative), visitor=visitor)
         return await self._call(lambda view: answers.explain(view, ask, item, top))
 
     async def items(self, query: str = "", cursor: str | None = None, limit: int = 20) -> dict[str, Any]:
@@ -181,6 +192,12 @@ class Engine:
 
     # The model
 
+    def of(self, arm: str | None) -> Engine:
+        """Return the engine of an arm, that of everybody for None; raise ``UnknownError`` if there is none."""
+        if arm not in (None, self.arm):
+            raise UnknownError(f"there is no arm {arm!r}; the service has the arm {self.arm}.")
+        return self
+
     async def model(self) -> dict[str, Any]:
         """Return what the model is."""
         return await self._call(lambda view: charts.describe(view.served))
@@ -198,9 +215,9 @@ class Engine:
             raise ModelRefusedError("another model is being loaded; repeat the request when it is done.")
         async with self._reloading:
             settings = self.settings
-            copy = await self._load(lambda: take_copy(settings.model, settings.models_folder))
+            copy = await self._load(lambda: take_copy(self.path, settings.models_folder))
             sha256 = copy.stem
-            present = self.store.current_model()
+            present = self.store.current_model(self.arm)
             if present is not None and present.sha256 == sha256:
                 version = present.version  # the same model: nothing to publish
                 if self._served is not None and self._served.version == version:
@@ -208,11 +225,17 @@ class Engine:
                 served = await self._load_version(sha256, version)
             else:
                 served = await self._load_new(copy)
-                version = await asyncio.wrap_future(self.store.publish_model(sha256, str(settings.model)))
+                published = self.store.publish_model(sha256, str(self.path), arm=self.arm)
+                version = await asyncio.wrap_future(published)
                 served = served.published_as(version)
             await self._swap(served)
-            await self._load(lambda: delete_old_copies(settings.models_folder))
+            await self._load(lambda: delete_old_copies(settings.models_folder, self._in_use()))
             return charts.describe(served)
+
+    def _in_use(self) -> set[str]:
+        """Return the checksums of the newest models of all arms."""
+        rows = [self.store.current_model(arm) for arm in self.settings.arms]
+        return {row.sha256 for row in rows if row is not None}
 
     async def _load_new(self, copy: Path) -> Served:
         """Load a copy that is not published yet; delete it if it is refused."""
@@ -224,7 +247,7 @@ class Engine:
 
     async def _follow(self) -> None:
         """Load the newest published model, if this worker has another one."""
-        row = self.store.current_model()
+        row = self.store.current_model(self.arm)
         if row is None or row.version in (self.model_version, self._refused):
             return
         try:
@@ -245,7 +268,7 @@ class Engine:
 
     async def _load_version(self, sha256: str, version: int) -> Served:
         settings = self.settings
-        return await self._load(lambda: load_copy(settings.models_folder, sha256, version, settings.model))
+        return await self._load(lambda: load_copy(settings.models_folder, sha256, version, self.path))
 
     async def _swap(self, served: Served) -> None:
         """Make a model the present one; requests that wait are answered by it."""
@@ -258,7 +281,7 @@ class Engine:
             self.model_version, self.model_loaded = served.version, served.loaded.isoformat(timespec="seconds")
 
         await self._thread.call(swap)
-        log.info("model %d is loaded", served.version)
+        log.info("model %d is loaded (%s)", served.version, self.arm)
 
     def _kept(self, ask: Ask) -> dict[str, Any] | None:
         """Return a list that is kept, if nothing was committed since the model thread looked."""

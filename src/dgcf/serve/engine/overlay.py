@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dgcf.data.vocabulary import Vocabulary
-from dgcf.serve.events.records import NEGATIVE, Changes, ItemRecord, ModelRow, Position, StoredEvent, user_digest
+from dgcf.serve.events.records import MAIN, NEGATIVE, Changes, ItemRecord, ModelRow, Position, StoredEvent, user_digest
 from dgcf.serve.events.store import EventStore
 
 
@@ -29,13 +29,14 @@ class Overlay:
     """The events, items and forgotten users of a store, in memory; ``sync`` takes over what was committed since.
 
     ``model`` is the newest published model. ``items_changed`` counts changes of records of items. ``touched`` are the
-    items with new or removed events since ``take_touched``.
+    items with new or removed events since ``take_touched``. ``forgets`` counts takings over of forgotten users.
     """
 
-    def __init__(self, store: EventStore) -> None:
-        self.store = store
+    def __init__(self, store: EventStore, arm: str = MAIN) -> None:
+        """``arm``: whose models ``model`` is the newest of."""
+        self.store, self.arm = store, arm
         self.model: ModelRow | None = None
-        self.items_changed = 0
+        self.items_changed = self.forgets = 0
         self._position, self._data_version = Position.START, -1
         self._clear()
 
@@ -51,7 +52,7 @@ class Overlay:
         version = self.store.version()
         if version == self._data_version:
             return False
-        changes = self.store.changes(self._position)
+        changes = self.store.changes(self._position, self.arm)
         self._take(changes)
         self._position, self._data_version = changes.position, version
         return True
@@ -60,6 +61,11 @@ class Overlay:
     def version(self) -> int:
         """The ``version`` of the store up to which all was taken over."""
         return self._data_version
+
+    @property
+    def change(self) -> int:
+        """The number of the last change (``Position``) that was taken over."""
+        return self._position.change
 
     def is_forgotten(self, user: str) -> bool:
         return bool(self._forgotten) and user_digest(user) in self._forgotten
@@ -73,6 +79,7 @@ class Overlay:
             self._clear()
         self._forgotten |= changes.forgotten
         if changes.forgotten:
+            self.forgets += 1
             for user in [user for user in self.users if user_digest(user) in changes.forgotten]:
                 self._read_again(user, ())
         for user, events in changes.users.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -122,11 +122,12 @@ def load_copy(folder: Path, sha256: str, version: int, source: Path) -> Served:
     return served
 
 
-def delete_old_copies(folder: Path) -> None:
-    """Delete all but the newest copies."""
+def delete_old_copies(folder: Path, used: Collection[str]) -> None:
+    """Delete all but the newest copies and those with a checksum that is ``used``."""
     copies = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
     for path in copies[:-_KEPT]:
-        path.unlink(missing_ok=True)
+        if path.stem not in used:
+            path.unlink(missing_ok=True)
 
 
 def warm_up(prepared: Prepared) -> None:
