@@ -150,6 +150,7 @@ class RunFolder:
             return Place("run", str(self.path))
         place = self._place(users, forgetting)
         target, source = (self.out or self.path).resolve(), self.path.resolve()
+        mode = source.stat().st_mode & 0o7777
         with ExitStack() as stack:
             for stage in self.stages.values():
                 stack.enter_context(exclusive_lock(stage.run.path))
@@ -158,7 +159,7 @@ class RunFolder:
             for name, stage in self.stages.items():
                 if held[name]:
                     rewrite_run(stage, beside / name, target / name, held[name], forgetting.at)
-        target.chmod(source.stat().st_mode & 0o7777)
+        target.chmod(mode)
         return place
 
     def _place(self, users: tuple[str, ...], forgetting: Forgetting) -> Place:
