@@ -42,10 +42,11 @@ export function remove(where, options) {
   return request("DELETE", where, undefined, options);
 }
 
-async function request(method, where, body, { signal } = {}) {
+/** `ask`: whether the reader is asked for a token if the server wants one. */
+async function request(method, where, body, { signal, ask = true } = {}) {
   const token = storedToken();
   const response = await sent(method, where, body, token, signal);
-  if (response.status === 401) {
+  if (response.status === 401 && ask) {
     const next = await askToken(token !== null, token);
     if (next !== null) return request(method, where, body, { signal });
   }

@@ -1,5 +1,7 @@
-// Operations: requests, latency, events and workers of the service, fetched anew while the page is visible.
+// Operations: requests, latency, events and workers of the service, fetched anew while the page is visible. Below them
+// is what an administrator may see and do.
 
+import { Administration } from "./admin.js";
 import { get, replaced } from "./api.js";
 import { Chart } from "./chart.js";
 import { fill, h } from "./dom.js";
@@ -25,11 +27,14 @@ class Operations {
     this.routes = h("tbody");
     this.statuses = h("ul", { class: "statuses" });
     this.out = h("div", { class: "out" });
+    this.admin = new Administration();
     const head = h("div", { class: "page-head" }, h("div", {}, h("h1", { tabindex: -1 }, "Operations"), h("p", { class: "lede" }, "All workers together, since the start of the service.")), h("div", { class: "live-box" }, this.state, this.button));
-    fill(root, h("div", { class: "page" }, head, this.out));
+    fill(root, h("div", { class: "page" }, head, this.out, this.admin.element));
     fill(this.out, skeleton("bones-cards", 6));
     this.seen = () => (document.hidden ? this.wait() : this.load());
+    this.entered = () => (this.paused ? this.pause() : this.load());
     document.addEventListener("visibilitychange", this.seen);
+    for (const name of ["dgcf-token", "dgcf-admin"]) addEventListener(name, this.entered);
     this.load();
   }
 
@@ -39,6 +44,7 @@ class Operations {
     this.stopped = true;
     this.wait();
     document.removeEventListener("visibilitychange", this.seen);
+    for (const name of ["dgcf-token", "dgcf-admin"]) removeEventListener(name, this.entered);
   }
 
   /** Ask no more until there is a reason to. */
@@ -66,6 +72,8 @@ class Operations {
       if (signal.aborted) return;
       this.draw(data);
       this.live("live", "Live");
+      await this.admin.load(signal);
+      if (signal.aborted) return;
     } catch (error) {
       if (replaced(error) || signal.aborted) return;
       this.fail(error);

@@ -1,0 +1,97 @@
+// The versions of the model: which one is served, how each came, its model card, and the way back to it.
+
+import { fill, h } from "./dom.js";
+import { count, metric, moment } from "./format.js";
+
+const ORIGINS = { start: "with the start", reload: "by a reload", refresh: "by a refresh", rollback: "by a roll-back" };
+const MAIN = "main";
+
+export class Versions {
+  /** `rollBack(row)`: serves a version again, after a question. */
+  constructor(rollBack) {
+    Object.assign(this, { rollBack, open: new Set() });
+    this.heading = h("h2", { id: "versions-title", tabindex: -1 }, "Versions of the model");
+    this.acts = h("div", {});
+    this.list = h("ul", { class: "versions" });
+    this.element = h("section", { class: "card", "aria-labelledby": "versions-title" }, h("div", { class: "chart-head" }, this.heading, this.acts), this.list);
+  }
+
+  update(models) {
+    const rows = [...models].sort((a, b) => b.version - a.version);
+    const focused = this.element.contains(document.activeElement);
+    const before = beforeServed(rows);
+    fill(this.acts, before && this.button("Roll back", before, "secondary small", `Roll back to v${before.version}, the version before`));
+    fill(this.list, rows.map((row) => this.row(row)));
+    if (focused && !this.element.contains(document.activeElement)) this.heading.focus({ preventScroll: true });
+  }
+
+  button(text, row, tone, label) {
+    return h("button", { type: "button", class: tone, "aria-label": label, on: { click: () => this.rollBack(row) } }, text);
+  }
+
+  row(row) {
+    const arm = row.arm && row.arm !== MAIN ? row.arm : null;
+    const [name, value] = mainMetric(row.card);
+    const back = !row.serving && row.available && !arm;
+    return h(
+      "li",
+      { class: "version-row", "data-version": row.version },
+      h("div", { class: "version-name" }, h("strong", {}, `v${row.version}`), row.serving && h("span", { class: "badge" }, arm ? `Arm ${arm}` : "Served"), arm && !row.serving && h("span", { class: "badge popular" }, `Arm ${arm}`)),
+      h("div", { class: "version-how" }, moment(row.published), h("small", { class: "muted" }, ORIGINS[row.origin] ?? row.origin ?? "")),
+      h("div", { class: "version-how" }, value === null ? "–" : metric(value), h("small", { class: "muted" }, name)),
+      h("div", { class: "version-act" }, back ? this.button("Serve again", row, "plain small", `Serve v${row.version} again`) : !row.available && h("small", { class: "muted" }, "File deleted")),
+      this.card(row),
+    );
+  }
+
+  card(row) {
+    const details = h("details", { class: "as-table", open: this.open.has(row.version) }, h("summary", {}, "Model card", h("span", { class: "unseen" }, ` of v${row.version}`)), cardOf(row));
+    details.addEventListener("toggle", () => (details.open ? this.open.add(row.version) : this.open.delete(row.version)));
+    return details;
+  }
+}
+
+/** Return the newest version before the one that is served whose file is still there. */
+function beforeServed(rows) {
+  const main = rows.filter((row) => !row.arm || row.arm === MAIN);
+  const served = main.find((row) => row.serving);
+  return served && main.find((row) => row.version < served.version && row.available && row.sha256 !== served.sha256);
+}
+
+/** Return name and value of the first metric of a card, the one that a refresh compares by. */
+function mainMetric(card) {
+  const values = Object.entries(card?.metrics?.[0]?.values ?? {});
+  const [name, value] = values.find(([one]) => one.startsWith("ndcg")) ?? values[0] ?? ["not measured", null];
+  return [name, value];
+}
+
+function cardOf(row) {
+  const { card } = row;
+  if (!card) return h("p", { class: "muted" }, "This version has no card: it was published by an older version of dgcf.");
+  const { data, updated_from: parent } = card;
+  const origin = {
+    Model: [card.model, card.preset && `preset ${card.preset}`].filter(Boolean).join(", "),
+    Trained: card.trained_at && moment(card.trained_at),
+    Data: data.name,
+    "Training pairs": `${count(data.pairs)}, ${count(data.users)} users, ${count(data.items)} items`,
+    "Data window": data.window && `${moment(data.window.first)} to ${moment(data.window.last)}`,
+    Split: data.split && wordsOf(data.split),
+    "Updated from": parent && `${parent.name ?? "a model"}, ${count(parent.new_pairs)} new pairs, ${count(parent.new_users)} new users, ${count(parent.new_items)} new items`,
+    dgcf: card.dgcf,
+    Fingerprint: data.fingerprint,
+    "Artefact SHA-256": row.sha256,
+  };
+  const known = Object.entries(origin).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const pair = ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: String(value).length > 40 && !String(value).includes(" ") ? "code" : "" }, String(value)));
+  return h("div", { class: "version-card" }, h("dl", { class: "origin" }, known.map(pair)), (card.metrics ?? []).map(measurement), h("dl", { class: "settings" }, Object.entries(card.settings ?? {}).map(pair)));
+}
+
+function measurement(one) {
+  const users = one.users === null || one.users === undefined ? "" : `, ${count(one.users)} users`;
+  const cells = Object.entries(one.values).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, metric(value))));
+  return [h("p", { class: "fine" }, `Metrics on ${one.split}, ${one.mask} items not ranked${users}`), h("dl", { class: "origin values" }, cells)];
+}
+
+function wordsOf(value) {
+  return typeof value === "object" ? Object.entries(value).map(([name, one]) => `${name} ${typeof one === "object" ? JSON.stringify(one) : one}`).join(", ") : String(value);
+}
