@@ -70,7 +70,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.clock, self.real_now = 1_000_000, statements.now
         statements.now = lambda: self.clock
-        self.store = EventStore.open(Path(self.folder.name) / "events.sqlite3")
+        self.path = Path(self.folder.name) / "events.sqlite3"
+        self.store = EventStore.open(self.path)
         self.rows: list[dict[str, Any]] = []  # as they are stored: key, event or None, received
         self.items: dict[str, ItemRecord] = {}
         self.forgotten: set[str] = set()
@@ -144,7 +145,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def open_again(self) -> None:
         self.store.close()
-        self.store = EventStore.open(self.store.path)
+        self.store = EventStore.open(self.path)
 
     @rule(number=st.integers(0, 2))
     def follow(self, number: int) -> None:

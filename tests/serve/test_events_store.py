@@ -14,7 +14,7 @@ import pytest
 
 from dgcf.errors import ConfigError, DgcfError
 from dgcf.serve.errors import NotReadyError, RequestError, StoreFullError
-from dgcf.serve.events import statements, writer
+from dgcf.serve.events import group_commit, statements, writer
 from dgcf.serve.events.database import StoreError
 from dgcf.serve.events.reader import PAGE
 from dgcf.serve.events.records import Event, ItemRecord, Position, user_digest
@@ -243,7 +243,7 @@ def test_marks_of_users_who_lost_events_are_deleted_after_a_day(path: Path) -> N
         old = store.changes(Position.START).position
         store.remove("k-anna-0").result(10)
         new = store.changes(old).position
-        later = statements.now() + 2 * round(writer.PURGED_AFTER * 1e6)
+        later = statements.now() + 2 * round(group_commit.PURGED_AFTER * 1e6)
         store._writer.call(lambda con: statements.purge(con, later)).result(10)
         assert store.changes(old).reset
         assert not store.changes(new).reset

@@ -22,8 +22,7 @@ from dgcf.recommend.forget import Forgetting, Place, influence, key_for, present
 from dgcf.recommend.snapshot import Snapshot
 from dgcf.serve.engine.served import INCOMING, SUFFIX
 from dgcf.serve.errors import StoreFullError
-from dgcf.serve.events import statements
-from dgcf.serve.events.database import connect, explain
+from dgcf.serve.events.database import compact, connect, explain
 from dgcf.serve.events.records import ModelRow, Origin, check_id, user_digest
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.settings import Settings
@@ -150,7 +149,7 @@ def erase(events: Path) -> None:
     """Leave nothing of deleted events in the file and its log, which other processes may be reading."""
     until = time.monotonic() + ERASE_SECONDS
     with explain(events), closing(connect(events)) as con:
-        statements.compact(con)
+        compact(con)
         while con.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             if time.monotonic() > until:
                 raise StoreFullError(

@@ -8,7 +8,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from dgcf.files import explain_os_errors, folder_lock
 from dgcf.serve.errors import RequestError, StoreFullError
@@ -46,9 +46,7 @@ def open_database(path: Path) -> None:
         _sync_folder(path.parent)
 
 
-def connect(
-    path: Path, *, read: bool = False, create: bool = False, timeout: float = BUSY_SECONDS
-) -> sqlite3.Connection:
+def connect(path: Path, *, read: bool = False, create: bool = False, timeout: float = BUSY_SECONDS) -> FileConnection:
     """Return a connection that may be used by any thread, one at a time."""
     con = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}",
@@ -57,6 +55,7 @@ def connect(
         isolation_level=None,
         check_same_thread=False,
         cached_statements=64,
+        factory=FileConnection,
     )
     try:
         con.execute("PRAGMA synchronous = FULL")
@@ -69,6 +68,22 @@ def connect(
         con.close()
         raise
     return con
+
+
+class FileConnection(sqlite3.Connection):
+    """A connection that the statements of the store run on."""
+
+    def given(self, **columns: Literal["text", "bigint"]) -> str:
+        """Return the SQL of a table of the rows in ``:rows``."""
+        values = ", ".join(f"json_extract(value, '$[{place}]') AS \"{name}\"" for place, name in enumerate(columns))
+        return f"(SELECT {values} FROM json_each(:rows))"
+
+
+def compact(con: sqlite3.Connection) -> None:
+    """Write the file anew, if it may hold remains of deleted rows; not within a transaction."""
+    if con.execute("SELECT value FROM counters WHERE name = 'erased'").fetchone()[0]:
+        con.execute("VACUUM")
+        con.execute("UPDATE counters SET value = 0 WHERE name = 'erased'")
 
 
 def _check_file(path: Path) -> None:

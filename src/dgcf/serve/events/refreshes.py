@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from sqlite3 import Connection
-
+from dgcf.serve.events.connection import Connection
 from dgcf.serve.events.records import NewModel, Result
-from dgcf.serve.events.statements import now, publish_model
+from dgcf.serve.events.statements import new_id, now, publish_model
 
 LEASE = "refresh"
 """The lease of the one refresh."""
@@ -18,7 +17,7 @@ def take_lease(con: Connection, name: str, holder: str, seconds: float) -> bool:
     present = now()
     done = con.execute(
         "INSERT INTO leases VALUES (:name, :holder, :until) ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, "
-        "until = excluded.until WHERE holder = excluded.holder OR until <= :now",
+        "until = excluded.until WHERE leases.holder = excluded.holder OR leases.until <= :now",
         {"name": name, "holder": holder, "until": present + round(seconds * 1e6), "now": present},
     )
     return done.rowcount > 0
@@ -41,9 +40,7 @@ def begin(con: Connection, holder: str, asked: str, seconds: float, newest: int 
     con.execute(
         "UPDATE refreshes SET ended = ?, step = NULL, result = 'failed', detail = ? WHERE ended IS NULL", [now(), LOST]
     )
-    done = con.execute("INSERT INTO refreshes (holder, asked, started) VALUES (?, ?, ?)", [holder, asked, now()])
-    assert done.lastrowid is not None
-    return done.lastrowid
+    return new_id(con, "refreshes", "id", ("holder", "asked", "started"), [holder, asked, now()])
 
 
 def renew(con: Connection, number: int, holder: str, step: str, seconds: float) -> bool:

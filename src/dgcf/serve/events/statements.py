@@ -1,7 +1,4 @@
-"""Writing statements of the event store; each runs within a transaction of the writer.
-
-Statements handle many rows at once, because Python's lock is released and taken again for each step of SQLite.
-"""
+"""Writing statements of the event store; each runs within a transaction of the writer."""
 
 from __future__ import annotations
 
@@ -9,16 +6,14 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from sqlite3 import Connection
 
-from dgcf.serve.events.records import Event, ItemRecord, NewModel, user_digest
+from dgcf.serve.events.connection import Connection
+from dgcf.serve.events.records import ItemRecord, NewModel, user_digest
 
-_DIGEST = 16
-_FIELDS = ("key", "user", "item", "kind", "weight", "time")
-_VALUES = ", ".join(f"json_extract(value, '$[{place}]')" for place in range(len(_FIELDS)))
-_INSERT = f"""
-INSERT OR IGNORE INTO events (digest, received, {", ".join(_FIELDS)})
-SELECT substr(:digests, 1 + {_DIGEST} * json_each.key, {_DIGEST}), :received, {_VALUES} FROM json_each(:rows) WHERE true
+DIGEST = 16
+"""Bytes of a digest."""
+_MARK = """
+INSERT INTO users {users} ON CONFLICT ("user") DO UPDATE SET changed = excluded.changed, at = excluded.at
 """
 
 
@@ -29,95 +24,70 @@ def now() -> int:
 
 def digest(key: str) -> bytes:
     """Return the digest that stands for a key, also after its event was removed."""
-    return hashlib.blake2b(key.encode(), digest_size=_DIGEST).digest()
+    return hashlib.blake2b(key.encode(), digest_size=DIGEST).digest()
 
 
-def insert(con: Connection, batches: Sequence[Sequence[Event]]) -> list[list[bool]]:
-    """Store the events of all batches; return for each whether it is new (False: its key is known)."""
-    marks = [[digest(event.key) for event in batch] for batch in batches]
-    rows = [
-        (event.key, event.user, event.item, event.kind, event.weight, round(event.time * 1e6))
-        for batch in batches
-        for event in batch
-    ]
-    before = con.total_changes
-    values = {
-        "digests": b"".join(mark for batch in marks for mark in batch),
-        "received": now(),
-        "rows": json.dumps(rows, ensure_ascii=False),
-    }
-    con.execute(_INSERT, values)
-    inserted = con.total_changes - before
-    _count(con, inserted)
-    if inserted == len(rows):
-        return [[True] * len(batch) for batch in batches]
-    newest = "SELECT digest FROM events ORDER BY seq DESC LIMIT ?"
-    text = con.execute(f"SELECT group_concat(hex(digest), ' ') FROM ({newest})", [inserted]).fetchone()[0]
-    new = {bytes.fromhex(word) for word in (text or "").split()}
-    return [[_take(new, mark) for mark in batch] for batch in marks]
+def which_are_new(marks: Sequence[Sequence[bytes]], new: set[bytes]) -> list[list[bool]]:
+    """Return for each digest whether it is in ``new``, of equal ones the first; ``new`` is used up."""
 
+    def take(mark: bytes) -> bool:
+        if mark not in new:
+            return False
+        new.remove(mark)
+        return True
 
-def _take(new: set[bytes], mark: bytes) -> bool:
-    """Return whether the digest is in ``new``, once."""
-    if mark not in new:
-        return False
-    new.remove(mark)
-    return True
+    return [[take(mark) for mark in batch] for batch in marks]
 
 
 def remove(con: Connection, key: str) -> bool:
     """Remove the event of a key; return False if there is none."""
-    row = con.execute("SELECT user FROM events WHERE digest = ? AND user IS NOT NULL", [digest(key)]).fetchone()
+    row = con.execute('SELECT "user" FROM events WHERE digest = ? AND "user" IS NOT NULL', [digest(key)]).fetchone()
     if row is None:
         return False
     _clear(con, "digest = ?", digest(key))
-    _count(con, -1)
-    _mark_users(con, [row[0]])
+    count_events(con, -1)
+    con.execute(_MARK.format(users="VALUES (?, ?, ?)"), [row[0], _next_change(con), now()])
     return True
 
 
 def forget(con: Connection, user: str) -> int:
     """Remove all events of a user and mark the user as forgotten; return the number of events."""
-    count = _clear(con, "user = ?", user)
-    _count(con, -count)
+    count = _clear(con, '"user" = ?', user)
+    count_events(con, -count)
     note_erased(con)
-    con.execute("DELETE FROM users WHERE user = ?", [user])
-    con.execute("DELETE FROM exposures WHERE user = ?", [user])
-    con.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", [user_digest(user), _next_change(con)])
+    con.execute('DELETE FROM users WHERE "user" = ?', [user])
+    con.execute('DELETE FROM exposures WHERE "user" = ?', [user])
+    con.execute(
+        "INSERT INTO forgotten VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET changed = excluded.changed",
+        [user_digest(user), _next_change(con)],
+    )
     return count
 
 
 def _clear(con: Connection, condition: str, value: object) -> int:
-    nothing = ", ".join(f"{name} = NULL" for name in ("key", "user", "item", "kind", "weight", "time"))
+    nothing = ", ".join(f"{name} = NULL" for name in ("key", '"user"', "item", "kind", "weight", "time"))
     return con.execute(f"UPDATE events SET {nothing} WHERE {condition}", [value]).rowcount
 
 
 def expire(con: Connection, before: int, limit: int) -> int:
     """Delete up to ``limit`` events that were received before a time; return their number."""
-    oldest = "SELECT seq FROM events WHERE received < ? ORDER BY received LIMIT ?"
-    users, live, count = con.execute(
-        f"SELECT json_group_array(DISTINCT user), count(user), count(*) FROM events WHERE seq IN ({oldest})",
-        [before, limit],
+    oldest = "SELECT seq FROM events WHERE received < ? ORDER BY received, seq LIMIT ?"
+    live, count = con.execute(
+        f'SELECT count("user"), count(*) FROM events WHERE seq IN ({oldest})', [before, limit]
     ).fetchone()
     if not count:
         return 0
+    users = f'SELECT DISTINCT "user", ?, ? FROM events WHERE seq IN ({oldest}) AND "user" IS NOT NULL'
+    con.execute(_MARK.format(users=users), [_next_change(con), now(), before, limit])
     con.execute(f"DELETE FROM events WHERE seq IN ({oldest})", [before, limit])
-    _count(con, -live)
+    count_events(con, -live)
     note_erased(con)
-    _mark_users(con, [user for user in json.loads(users) if user is not None])
     return int(count)
 
 
 def note_erased(con: Connection) -> None:
     """Record that the file may hold remains of deleted rows, which SQLite leaves where it has moved them before."""
     con.execute("UPDATE counters SET value = 1 WHERE name = 'erased' AND value = 0")
-
-
-def compact(con: Connection) -> None:
-    """Write the file anew, if it may hold remains of deleted rows; not within a transaction."""
-    if con.execute("SELECT value FROM counters WHERE name = 'erased'").fetchone()[0]:
-        con.execute("VACUUM")
-        con.execute("UPDATE counters SET value = 0 WHERE name = 'erased'")
 
 
 def purge(con: Connection, before: int) -> None:
@@ -129,15 +99,17 @@ def purge(con: Connection, before: int) -> None:
     newest = con.execute(f"SELECT max(changed) FROM users WHERE {condition}", [before]).fetchone()[0]
     if newest is not None:
         con.execute(f"DELETE FROM users WHERE {condition}", [before])
-        con.execute("UPDATE counters SET value = max(value, ?) WHERE name = 'purged'", [newest])
+        con.execute("UPDATE counters SET value = ? WHERE name = 'purged' AND value < ?", [newest, newest])
 
 
 def put_item(con: Connection, record: ItemRecord) -> bool:
     """Store the record of an item in place of the one that there may be; return whether there was none."""
-    known = con.execute("SELECT count(*) FROM items WHERE item = ? AND present", [record.item]).fetchone()[0]
+    known = con.execute("SELECT count(*) FROM items WHERE item = ? AND present = 1", [record.item]).fetchone()[0]
     con.execute(
-        "INSERT OR REPLACE INTO items (item, changed, present, title, attributes, hidden) VALUES (?, ?, 1, ?, ?, ?)",
-        [record.item, _next_change(con), record.title, json.dumps(dict(record.attributes)), record.hidden],
+        "INSERT INTO items (item, changed, present, title, attributes, hidden) VALUES (?, ?, 1, ?, ?, ?) "
+        "ON CONFLICT (item) DO UPDATE SET changed = excluded.changed, present = 1, title = excluded.title, "
+        "attributes = excluded.attributes, hidden = excluded.hidden",
+        [record.item, _next_change(con), record.title, json.dumps(dict(record.attributes)), int(record.hidden)],
     )
     return not known
 
@@ -146,7 +118,7 @@ def delete_item(con: Connection, item: str) -> bool:
     """Delete the record of an item; return False if there is none."""
     done = con.execute(
         "UPDATE items SET present = 0, title = NULL, attributes = '{}', hidden = 0, changed = ? "
-        "WHERE item = ? AND present",
+        "WHERE item = ? AND present = 1",
         [_next_change(con), item],
     )
     return done.rowcount > 0
@@ -154,19 +126,16 @@ def delete_item(con: Connection, item: str) -> bool:
 
 def publish_model(con: Connection, model: NewModel) -> int:
     """Add a generation of the model; return its version."""
-    done = con.execute(
-        "INSERT INTO models (sha256, path, published, arm, origin, card, learned) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [model.sha256, model.path, now(), model.arm, model.origin, model.card, model.learned],
-    )
-    assert done.lastrowid is not None
-    return done.lastrowid
+    columns = ("sha256", "path", "published", "arm", "origin", "card", "learned")
+    values = [model.sha256, model.path, now(), model.arm, model.origin, model.card, model.learned]
+    return new_id(con, "models", "version", columns, values)
 
 
-def _mark_users(con: Connection, users: Sequence[str]) -> None:
-    con.execute(
-        "INSERT OR REPLACE INTO users SELECT value, ?, ? FROM json_each(?) WHERE true",
-        [_next_change(con), now(), json.dumps(users)],
-    )
+def new_id(con: Connection, table: str, key: str, columns: Sequence[str], values: Sequence[object]) -> int:
+    """Insert a row, and return the number that the database has given it in the column ``key``."""
+    marks = ", ".join("?" * len(columns))
+    done = con.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) RETURNING {key}", values)
+    return int(done.fetchall()[0][0])
 
 
 def _next_change(con: Connection) -> int:
@@ -174,6 +143,7 @@ def _next_change(con: Connection) -> int:
     return int(con.execute("SELECT value FROM counters WHERE name = 'change'").fetchone()[0])
 
 
-def _count(con: Connection, difference: int) -> None:
+def count_events(con: Connection, difference: int) -> None:
+    """Add to the number of events."""
     if difference:
         con.execute("UPDATE counters SET value = value + ? WHERE name = 'events'", [difference])

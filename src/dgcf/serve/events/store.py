@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing
 from pathlib import Path
 
 from dgcf.errors import ConfigError
 from dgcf.serve.events import exposures, refreshes, statements
-from dgcf.serve.events.database import connect, explain, open_database
+from dgcf.serve.events.database import open_database
+from dgcf.serve.events.file_reader import FileReader
+from dgcf.serve.events.group_commit import GroupCommit
 from dgcf.serve.events.reader import PAGE, Reader
 from dgcf.serve.events.records import (
     MAIN,
@@ -41,8 +42,7 @@ class EventStore:
     is full or read-only, the future raises StoreFullError; reading goes on, and writing works again when there is room.
     """
 
-    def __init__(self, path: Path, reader: Reader, writer: Writer) -> None:
-        self.path = path
+    def __init__(self, reader: Reader, writer: GroupCommit) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
@@ -54,7 +54,7 @@ class EventStore:
             )
         path = Path(path)
         open_database(path)
-        return cls(path, Reader(path), Writer(path, retention_seconds))
+        return cls(FileReader(path), Writer(path, retention_seconds))
 
     def close(self) -> None:
         """Write what waits, then close the file."""
@@ -183,8 +183,7 @@ class EventStore:
 
         It takes long where many users are in the experiment, and has a connection of its own.
         """
-        with explain(self.path), closing(connect(self.path, read=True)) as con:
-            return exposures.counts(con, experiment, kinds)
+        return self._reader.counts(experiment, kinds)
 
     def is_exposed(self, user: str) -> bool:
         """Return whether a user has an exposure."""
