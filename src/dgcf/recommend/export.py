@@ -1,36 +1,47 @@
-"""Export embeddings as NumPy arrays, Parquet tables or a faiss index, or the recommender as an artefact."""
+"""Export embeddings as NumPy arrays or Parquet tables, or the recommender as an artefact."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dgcf.data.sql import path_literal
-from dgcf.errors import ConfigError, DataError, did_you_mean
-from dgcf.files import atomic_file, atomic_folder
+from dgcf.errors import ConfigError, did_you_mean
+from dgcf.files import atomic_folder
 from dgcf.ranking.arrays import Side
 from dgcf.recommend import artifact
 from dgcf.recommend.batch import ids, table_engine
 from dgcf.recommend.snapshot import Snapshot
 
+TARGETS = ("faiss", "pgvector", "qdrant")
+"""Places for vectors, which ``dgcf.recommend.targets`` writes to."""
 SIDES: tuple[Side, Side] = ("user", "item")
+
+
+def kind_of(target: Path | None, kind: str | None = None) -> str:
+    """Return the kind of an export, by default that of the target's suffix; npy for a name without one."""
+    by_suffix = {"": "npy", ".npy": "npy", ".parquet": "parquet", ".dgcf": "dgcf", ".faiss": "faiss"}
+    suffix = "" if target is None else target.suffix
+    chosen = kind or by_suffix.get(suffix.lower(), suffix)
+    known = (*EXPORTS, *TARGETS)
+    if chosen not in known:
+        near = did_you_mean(chosen, known)
+        raise ConfigError(f"unknown export {chosen!r}, expected one of {', '.join(known)}{near or '.'}")
+    return chosen
 
 
 def export(
     snapshot: Snapshot, target: Path, kind: str | None = None, *, overwrite: bool = False, sign: Path | None = None
 ) -> dict[str, Any]:
     """Write ``snapshot`` as ``kind``, by default that of the target's suffix, and return what was written."""
-    by_suffix = {"": "npy", ".npy": "npy", ".parquet": "parquet", ".dgcf": "dgcf", ".faiss": "faiss"}
-    chosen = kind or by_suffix.get(target.suffix.lower(), target.suffix)
+    chosen = kind_of(target, kind)
     if chosen not in EXPORTS:
-        near = did_you_mean(chosen, EXPORTS)
-        raise ConfigError(f"unknown export {chosen!r}, expected one of {', '.join(EXPORTS)}{near or '.'}")
+        raise ConfigError(f"{chosen} is an export of vectors; write it with dgcf.recommend.targets.export_vectors.")
     if sign is not None and chosen != "dgcf":
         raise ConfigError(f"only a recommender file can be signed, not {chosen}; name it with .dgcf, or omit --sign.")
     write = partial(_artifact, sign=sign) if chosen == "dgcf" else EXPORTS[chosen]
@@ -80,29 +91,6 @@ def _parquet(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
             engine.unregister("rows")
 
 
-def _faiss(snapshot: Snapshot, target: Path, overwrite: bool) -> None:
-    """Write an exact inner-product index of the items; its numbers are positions in ``<name>.ids.json`` beside it."""
-    try:
-        faiss = import_module("faiss")
-    except ImportError:
-        raise ConfigError("an index needs faiss; install it with: pip install 'dgcf[ann]'.") from None
-    beside_ids, content = target.with_name(f"{target.name}.ids.json"), _json(list(snapshot.items)).encode()
-    if not overwrite and (target.exists() or (beside_ids.exists() and beside_ids.read_bytes() != content)):
-        raise DataError(f"{target} exists already; choose another name, or overwrite it (--overwrite, overwrite=True).")
-    index = faiss.IndexFlatIP(snapshot.embeddings.dim)
-    index.add(snapshot.item_rows)
-    with atomic_file(target) as beside:
-        try:
-            faiss.write_index(index, str(beside))
-        except RuntimeError as problem:  # raised for a full disk
-            raise DataError(
-                f"cannot write {target}: faiss failed; free some space or choose another disk."
-            ) from problem
-        target.unlink(missing_ok=True)  # so that a crash never leaves an index beside the ids of another one
-        with atomic_file(beside_ids) as ids_beside:
-            ids_beside.write_bytes(content)
-
-
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -110,6 +98,5 @@ def _json(value: Any) -> str:
 EXPORTS: dict[str, Callable[[Snapshot, Path, bool], None]] = {
     "npy": _arrays,
     "parquet": _parquet,
-    "faiss": _faiss,
     "dgcf": _artifact,
 }

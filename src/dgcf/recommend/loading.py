@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgcf.errors import ArtifactError, DgcfError
-from dgcf.recommend import artifact, signing
+from dgcf.recommend import artifact, hub, signing
 from dgcf.recommend.container import MANIFEST, hash_of
 from dgcf.recommend.heldout import HeldOut
 from dgcf.recommend.recommender import Recommender
@@ -35,9 +35,12 @@ FIRST_STAGE = "validated"
 def load(path: str | Path, *, data: Any = None, notify: Notify | None = None, say: Notify | None = None) -> Recommender:
     """Return a recommender that is ready to answer, from an artefact or a run folder.
 
+    ``hf://OWNER/NAME`` is one that ``dgcf export --hub`` pushed, with ``@REVISION`` that of a branch, tag or commit.
     ``data`` is the dataset of a run, if it is not where the run had it. ``say`` is the former name of ``notify``.
     """
     target, notify = Path(path).expanduser(), notify or say
+    if (address := hub.address_of(path)) is not None:
+        return Recommender.of(_noted(artifact.load(hub.download(address)), notify))
     if os.path.lexists(run := target / RUN):
         try:  # a damaged run.json is refused even if the recommender beside it is intact
             verify_seal(decode_json(read_member(run), dict[str, Any]), RUN)

@@ -92,7 +92,7 @@ class TensorBoard(Tracker):
 
     def __init__(self, run: Run, note: Callable[[str], None] = lambda text: None) -> None:
         super().__init__(run, note)
-        with _quiet(), _needed("tensorboard", "TensorBoard"):
+        with quiet(), needed("tensorboard", "TensorBoard"):
             import torch.utils.tensorboard  # noqa: F401
         self.folder = run.path / EVENTS
         self.writer: SummaryWriter | None = None
@@ -102,7 +102,7 @@ class TensorBoard(Tracker):
 
         new = not any(self.folder.glob("events.*"))
         # Readers ignore entries of earlier files for this epoch and later ones.
-        with _quiet():
+        with quiet():
             self.writer = SummaryWriter(str(self.folder), purge_step=None if new else epoch)
         if new:
             self._log_settings(self.writer)
@@ -148,7 +148,7 @@ class MLflow(Tracker):
         super().__init__(run, note)
         for name, value in UNLESS_SET.items():
             os.environ.setdefault(name, value)
-        with _quiet(), _needed("mlflow", "MLflow"):
+        with quiet(), needed("mlflow", "MLflow"):
             import mlflow.tracking  # noqa: F401
         self.uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.path.resolve().parent / 'mlflow.db'}"
         self.client: MlflowClient | None = None
@@ -159,7 +159,7 @@ class MLflow(Tracker):
     def _start(self, epoch: int) -> bool:
         from mlflow import MlflowClient
 
-        with _quiet(), _explained(self.uri):
+        with quiet(), explained(self.uri):
             client = MlflowClient(tracking_uri=self.uri)
             existing = self._existing(client)
             self.id = existing or self._create(client)
@@ -197,10 +197,10 @@ class MLflow(Tracker):
             return
         now = int(time.time() * 1000)
         try:
-            new = {_mlflow_name(name): value for name, value in values.items() if epoch > self._last(name)}
+            new = {mlflow_name(name): value for name, value in values.items() if epoch > self._last(name)}
             if new:
                 metrics = [Metric(name, value, now, epoch) for name, value in new.items()]
-                with _quiet(), _explained(self.uri):
+                with quiet(), explained(self.uri):
                     self.client.log_batch(self.id, metrics=metrics)
         except DataError as problem:  # must not stop training
             self.client = None
@@ -210,8 +210,8 @@ class MLflow(Tracker):
         """Return the last epoch for which this was logged before this session."""
         if name not in self._last_epochs:
             assert self.client is not None
-            with _quiet(), _explained(self.uri):
-                history = self.client.get_metric_history(self.id, _mlflow_name(name))
+            with quiet(), explained(self.uri):
+                history = self.client.get_metric_history(self.id, mlflow_name(name))
             self._last_epochs[name] = max((metric.step for metric in history), default=0)
         return self._last_epochs[name]
 
@@ -225,13 +225,13 @@ class MLflow(Tracker):
         if self.client is None:
             return
         try:
-            with _quiet(), _explained(self.uri):
+            with quiet(), explained(self.uri):
                 self.client.set_terminated(self.id, status="FINISHED" if self._over else "KILLED")
         except DataError as problem:
             self._note(str(problem))
 
 
-def _mlflow_name(name: str) -> str:
+def mlflow_name(name: str) -> str:
     """Return a metric's name as MLflow allows it, without @."""
     return name.replace("@", "_at_")
 
@@ -263,7 +263,7 @@ def refuse_unknown_trackers(names: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _needed(extra: str, what: str) -> Iterator[None]:
+def needed(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as problem:
@@ -271,7 +271,7 @@ def _needed(extra: str, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence the log messages and warnings of those programs."""
     before = {name: logging.getLogger(name).level for name in ("mlflow", "alembic", "tensorboard")}
     for name in before:
@@ -286,7 +286,7 @@ def _quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _explained(uri: str) -> Iterator[None]:
+def explained(uri: str) -> Iterator[None]:
     """Raise ``DataError`` for a server that does not answer or a store that cannot be written."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError  # older versions of MLflow let it through
