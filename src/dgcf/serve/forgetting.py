@@ -6,8 +6,11 @@ which all workers of a running service load by themselves.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,16 +22,23 @@ from dgcf.files import explain_os_errors, folder_lock, sweep
 from dgcf.recommend import artifact, loading
 from dgcf.recommend.container import hash_of
 from dgcf.recommend.forget import Forgetting, Place, influence, key_for, present, without_users
+from dgcf.recommend.prepared import Prepared
 from dgcf.recommend.snapshot import Snapshot
-from dgcf.serve.engine.served import INCOMING, SUFFIX
+from dgcf.serve.engine.publishing import MOST_ROWS
+from dgcf.serve.engine.served import INCOMING, SUFFIX, card_of
 from dgcf.serve.errors import StoreFullError
 from dgcf.serve.events.database import compact, connect, explain
 from dgcf.serve.events.records import ModelRow, Origin, check_id, user_digest
+from dgcf.serve.events.refreshes import LEASE
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.settings import Settings
 
 ERASE_SECONDS = 30.0
 """Seconds to wait until no reader of a running service keeps the log of the events from being emptied."""
+LEASE_SECONDS = 60.0
+"""Seconds to wait for the end of a refresh, and for which the next one waits if this process is killed."""
+WORK_FOLDER = "refresh-"
+_HOLDER = "forget"  # one name for all processes, so that the same command can be run again at once
 _AGAIN = 0.05
 RUNNING = "A running service takes the new copy within seconds."
 
@@ -74,44 +84,65 @@ class ServiceFolder:
         for user in forgetting.users:
             check_id(user, "user")
         held = {user for vocabulary in self.vocabularies() for user in present(vocabulary, forgetting.users)}
-        with EventStore.open(self.settings.events_file) as store:
+        with EventStore.open(self.settings.events_file) as store, _no_refresh(store):
             counts = {user: store.forget(user).result() for user in forgetting.users}
-            row = store.current_model()
-            files = self._forget_in_copies(store, row, forgetting)
+            newest = _newest(store)
+            published, deleted = self._forget_in_copies(store, newest, forgetting)
+            for folder in self.settings.data.glob(f"{WORK_FOLDER}*"):  # of refreshes that were killed
+                shutil.rmtree(folder)
             erase(self.settings.events_file)
         users = tuple(user for user in forgetting.users if user in held or counts[user])
-        newest = [snapshot for path, snapshot in self.copies.items() if row is not None and path.stem == row.sha256]
+        stays = dict.fromkeys(influence(self.copies[path], users) for path in published)
         return Place(
             "service",
             str(self.path),
             users,
             events=sum(counts.values()),
-            files=(self.settings.events_file.name, *files),
-            stays=influence(newest[0], users) if newest else None,
-            elsewhere=(*([RUNNING] if files else []), *_source(row, forgetting.users)),
+            files=(self.settings.events_file.name, *(path.name for path in deleted)),
+            stays=" ".join(filter(None, stays)) or None,
+            elsewhere=(*([RUNNING] if published else []), *_sources(newest, forgetting)),
         )
 
-    def _forget_in_copies(self, store: EventStore, row: ModelRow | None, forgetting: Forgetting) -> list[str]:
-        """Replace the newest copy and delete the others that hold a user; return the names of the copies deleted."""
-        folder, deleted = self.settings.models_folder, list[str]()
+    def _forget_in_copies(
+        self, store: EventStore, newest: Sequence[ModelRow], forgetting: Forgetting
+    ) -> tuple[list[Path], list[Path]]:
+        """Replace the newest copies and delete the others that hold a user; return both, by their old names."""
+        folder, published, deleted = self.settings.models_folder, list[Path](), list[Path]()
         if not folder.is_dir():
-            return deleted
+            return published, deleted
         with explain_os_errors(folder), folder_lock(folder):
             for path in self._files():
-                if path.name == INCOMING:  # of a service that was killed while it copied
-                    path.unlink()
+                snapshot, rows = _readable(path), [row for row in newest if row.sha256 == path.stem]
+                if snapshot is not None and not present(snapshot.users, forgetting.users) and path.name != INCOMING:
                     continue
-                newest = row is not None and path.stem == row.sha256
-                snapshot = artifact.load(path) if newest else _readable(path)
-                if snapshot is not None and not present(snapshot.users, forgetting.users):
-                    continue
-                if newest and snapshot is not None and row is not None:
-                    _publish(store, row, path, snapshot, forgetting)
+                if rows:
+                    self.copies[path] = snapshot = artifact.load(path)  # raises for a damaged one
+                    _publish(store, rows, path, snapshot, forgetting)
+                    published.append(path)
                 path.unlink()
-                deleted.append(path.name)
+                deleted.append(path)
             for path in (folder / INCOMING, *self._files()):
                 sweep(path)
-        return deleted
+        return published, deleted
+
+
+@contextlib.contextmanager
+def _no_refresh(store: EventStore) -> Iterator[None]:
+    """Hold the lease of the refresh, so that none begins, whose files would hold the users."""
+    until = time.monotonic() + LEASE_SECONDS
+    while not store.take_lease(LEASE, _HOLDER, LEASE_SECONDS).result():
+        if time.monotonic() > until:
+            raise DataError("a refresh of the service is running, whose files may hold the users; repeat it later.")
+        time.sleep(_AGAIN)
+    try:
+        yield
+    finally:
+        store.release_lease(LEASE, _HOLDER).result()
+
+
+def _newest(store: EventStore) -> list[ModelRow]:
+    """Return the newest generation of the model of each arm."""
+    return list({row.arm: row for row in reversed(store.models(MOST_ROWS))}.values())
 
 
 def _readable(path: Path) -> Snapshot | None:
@@ -121,28 +152,35 @@ def _readable(path: Path) -> Snapshot | None:
         return None
 
 
-def _publish(store: EventStore, row: ModelRow, path: Path, snapshot: Snapshot, forgetting: Forgetting) -> None:
-    """Publish a copy without the users in place of the newest one."""
+def _publish(
+    store: EventStore, rows: Sequence[ModelRow], path: Path, snapshot: Snapshot, forgetting: Forgetting
+) -> None:
+    """Publish a copy without the users in place of the newest one of some arms."""
     beside = path.with_name(INCOMING)
     fewer = without_users(snapshot, present(snapshot.users, forgetting.users), forgetting.at)
     artifact.save(fewer, beside, overwrite=True, sign=key_for(path, forgetting))
     sha256 = hash_of(beside)
     assert sha256 is not None
     beside.replace(path.with_name(f"{sha256}{SUFFIX}"))
-    origin: Origin = "rollback" if row.origin == "rollback" else "forget"  # a rollback pauses refreshes
-    store.publish_model(sha256, row.path, origin=origin, learned=row.learned).result()
+    card = json.dumps(card_of(Prepared(fewer)), ensure_ascii=False)
+    for row in rows:
+        origin: Origin = "rollback" if row.origin == "rollback" else "forget"  # a rollback pauses refreshes
+        published = store.publish_model(sha256, row.path, origin=origin, card=card, learned=row.learned, arm=row.arm)
+        published.result()
 
 
-def _source(row: ModelRow | None, users: Sequence[str]) -> list[str]:
-    """Return a sentence on the model that the service was started with if it still holds a user."""
-    if row is None:
-        return []
-    path = Path(row.path)
-    saved = path / loading.BESIDE_WEIGHTS if (path / loading.RUN).exists() else path
-    snapshot = _readable(saved) if saved.exists() else None
-    if snapshot is None or not present(snapshot.users, users):
-        return []
-    return [f"{path}, which a reload copies again, still holds the users; use `dgcf forget {path}` for it as well."]
+def _sources(newest: Sequence[ModelRow], forgetting: Forgetting) -> list[str]:
+    """Return sentences on the models that the service was started with if they still hold a user."""
+    sentences = []
+    for path in dict.fromkeys(Path(row.path) for row in newest):
+        saved = path / loading.BESIDE_WEIGHTS if (path / loading.RUN).exists() else path
+        snapshot = _readable(saved) if saved.exists() else None
+        if snapshot is not None and present(snapshot.users, forgetting.users):
+            sentences.append(
+                f"{path}, which a start or a reload of the service copies again, still holds the users; use `dgcf "
+                f"forget {path}` for it as well."
+            )
+    return sentences
 
 
 def erase(events: Path) -> None:
