@@ -302,7 +302,7 @@ def test_reasons_are_the_largest_parts(running: Running) -> None:
 def test_forgotten_user_is_unknown(running: Running) -> None:
     user, other = user_at(running, 14), user_at(running, 15)
     keys = running.add(user, items_of(running.recommend(user))[0])
-    assert running(running.engine.forget(user)) == len(keys)
+    assert running(running.engine.forget(user)) == {"user": user, "events": len(keys)}
     answer = running.recommend(user)
     assert (answer["known"], answer["source"]) == (False, "popular")
     for call in (running.engine.user(user), running.engine.similar("user", user), running.engine.forget(user)):

@@ -13,6 +13,7 @@ from dgcf.cli.terminal import AsJson, emit, notify, warn
 from dgcf.errors import ConfigError
 
 MAX_WORKERS = 64
+EXPERIMENT = "Experiments"
 _HOURS = {"h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -60,6 +61,33 @@ def command(
     retention: Annotated[
         str | None, Option(help="Delete events after so long: 30d, 52w or 48h.", show_default="never")
     ] = None,
+    arm: Annotated[
+        list[str] | None,
+        Option(help="Another model for some of the users, as NAME=MODEL; repeatable.", rich_help_panel=EXPERIMENT),
+    ] = None,
+    split: Annotated[
+        str | None,
+        Option(help="Weights of the arms, such as main=0.9,b=0.1.", show_default="equal", rich_help_panel=EXPERIMENT),
+    ] = None,
+    experiment: Annotated[
+        str | None,
+        Option(
+            help="Name of the experiment: users are assigned and results kept by it.",
+            show_default=False,
+            rich_help_panel=EXPERIMENT,
+        ),
+    ] = None,
+    shadow: Annotated[
+        list[str] | None,
+        Option(
+            help="A model that ranks lists after they were sent, to be compared, as NAME=MODEL; repeatable.",
+            rich_help_panel=EXPERIMENT,
+        ),
+    ] = None,
+    shadow_share: Annotated[
+        float | None,
+        Option(help="Share of the lists that shadows rank.", show_default="0.1", rich_help_panel=EXPERIMENT),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve recommendations over HTTP, with a page to try them at the root.
@@ -68,7 +96,10 @@ def command(
     let requests under way finish. The log is JSON on stderr.
 
     Example: `dgcf serve runs/shop --workers 2 --tokens tokens.txt`
+
+    Example: `dgcf serve runs/shop --arm b=runs/other --split main=0.5,b=0.5 --experiment other-loss`
     """
+    from dgcf.serve.experiments.options import arms_of
     from dgcf.serve.server.binding import default_data
     from dgcf.serve.server.headers import check_origin
     from dgcf.serve.server.supervisor import serve
@@ -89,6 +120,7 @@ def command(
         rate=rate,
         origins=tuple(check_origin(text) for text in origin or []),
         retention=None if retention is None else seconds_of(retention),
+        more=arms_of(arm or (), split, shadow or (), experiment, shadow_share),
     )
     _warn_if_open(settings.host, bool(settings.tokens))
 

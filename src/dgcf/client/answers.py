@@ -46,6 +46,7 @@ class Recommendation(TypedDict):
     recommendations: list[RecommendedItem]
     notes: list[str]
     model: int
+    arm: NotRequired[str]
     items: NotRequired[list[TitledItem]]
     negative: NotRequired[list[TitledItem]]
 
@@ -69,6 +70,7 @@ class SimilarItems(TypedDict):
     similar: list[SimilarItem]
     notes: list[str]
     model: int
+    arm: NotRequired[str]
 
 
 class SimilarUser(TypedDict):
@@ -84,6 +86,7 @@ class SimilarUsers(TypedDict):
     similar: list[SimilarUser]
     notes: list[str]
     model: int
+    arm: NotRequired[str]
 
 
 class Part(TypedDict):
@@ -109,6 +112,7 @@ class Explanation(TypedDict):
     residual: float
     text: str
     model: int
+    arm: NotRequired[str]
 
 
 class CatalogItem(TypedDict):
@@ -154,6 +158,7 @@ class User(TypedDict):
     history_size: int
     events: list[UserEvent]
     model: int
+    arm: NotRequired[str]
 
 
 class Forgotten(TypedDict):
@@ -204,3 +209,52 @@ class Health(TypedDict):
 
     ready: bool
     detail: str | None
+
+
+class ArmResult(TypedDict):
+    """An arm; ``low`` and ``high`` are the ends of the 95 % interval of ``rate``, which holds for one look."""
+
+    arm: str
+    weight: float
+    version: int
+    users: int
+    conversions: int
+    rate: float
+    low: float
+    high: float
+    events: int
+    events_per_user: float
+
+
+class Comparison(TypedDict):
+    """``low`` and ``high`` hold the difference of the rates at all times of looking."""
+
+    arm: str
+    against: str
+    difference: float
+    low: float
+    high: float
+    significant: bool
+
+
+class ShadowResult(TypedDict):
+    """``overlap``: the mean share of items in both lists, since the service started."""
+
+    arm: str
+    version: int
+    answers: int
+    overlap: float | None
+    mean_ms: float | None
+    dropped: int
+
+
+class Experiments(TypedDict):
+    """``since``: the first exposure. ``alpha``: the probability that any comparison is ever wrongly significant."""
+
+    experiment: str | None
+    arms: list[ArmResult]
+    comparison: list[Comparison]
+    shadow: list[ShadowResult]
+    since: str | None
+    kinds: list[str]
+    alpha: float

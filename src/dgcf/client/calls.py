@@ -85,6 +85,7 @@ def recommend_for(
     negative: Ids = (),
     *,
     user: RawId | None = None,
+    visitor: RawId | None = None,
     k: int = 10,
     seen: bool = False,
     why: bool = False,
@@ -94,9 +95,9 @@ def recommend_for(
 ) -> Call[answers.Recommendation]:
     """Recommend items to a new user who likes ``items``, or to a ``user`` who has them besides.
 
-    What resembles ``negative`` items ranks lower.
+    What resembles ``negative`` items ranks lower. ``visitor``: who a new user is to an experiment.
     """
-    body = {"items": ids_of(items), "negative": ids_of(negative), **who(user)}
+    body = {"items": ids_of(items), "negative": ids_of(negative), **who(user, visitor)}
     rules = rules_of(k, seen, why, only, exclude, max_per)
     return Call("POST", "/v1/recommend", as_object, body=json_of(body | rules))
 
@@ -117,10 +118,16 @@ def explain(user: RawId, item: RawId, *, top: int | None = None) -> Call[answers
 
 
 def explain_for(
-    items: Ids, item: RawId, negative: Ids = (), *, user: RawId | None = None, top: int | None = None
+    items: Ids,
+    item: RawId,
+    negative: Ids = (),
+    *,
+    user: RawId | None = None,
+    visitor: RawId | None = None,
+    top: int | None = None,
 ) -> Call[answers.Explanation]:
     """Explain the score of ``item`` for a new user who likes ``items``, or for a ``user`` who has them besides."""
-    body = {"items": ids_of(items), "item": raw_id(item), "negative": ids_of(negative), **who(user)}
+    body = {"items": ids_of(items), "item": raw_id(item), "negative": ids_of(negative), **who(user, visitor)}
     return Call("POST", "/v1/explain", as_object, body=json_of(body | ({} if top is None else {"top": top})))
 
 
@@ -211,14 +218,20 @@ def export_events(path: str | os.PathLike[str], *, since: int | None = None) -> 
 # -- the service ------------------------------------------------------------------------------------------------------
 
 
-def model() -> Call[answers.Model]:
-    """Return model, settings, metrics and version of what the service has loaded."""
-    return Call("GET", "/v1/model", as_object)
+def model(*, arm: str | None = None) -> Call[answers.Model]:
+    """Return model, settings, metrics and version of what the service has loaded; ``arm``: the main one if None."""
+    return Call("GET", "/v1/model", as_object, query_of(arm=arm))
 
 
-def reload() -> Call[answers.Model]:
-    """Let the service load its model anew; it keeps the old one if this fails. Needs the scope admin."""
-    return Call("POST", "/v1/admin/reload", as_object, body=b"", repeatable=False)
+def reload(*, arm: str | None = None) -> Call[answers.Model]:
+    """Let the service load a model anew; it keeps the old one if this fails. Needs the scope admin."""
+    return Call("POST", "/v1/admin/reload", as_object, query_of(arm=arm), body=b"", repeatable=False)
+
+
+def experiments(*, kinds: Iterable[answers.Kind] | None = None) -> Call[answers.Experiments]:
+    """Return the results of the experiment, counting events of these kinds. Needs the scope admin."""
+    words = None if kinds is None else ",".join(kinds)
+    return Call("GET", "/v1/experiments", as_object, query_of(kinds=words))
 
 
 def health() -> Call[answers.Health]:
@@ -282,8 +295,10 @@ def rules_of(
     return rules | ({"max_per": dict(max_per)} if max_per else {})
 
 
-def who(user: RawId | None) -> dict[str, RawId]:
-    return {} if user is None else {"user": raw_id(user)}
+def who(user: RawId | None, visitor: RawId | None) -> dict[str, RawId]:
+    """Return the fields that say who a list is for."""
+    given = {"user": user, "visitor": visitor}
+    return {name: raw_id(value) for name, value in given.items() if value is not None}
 
 
 def event_of(event: answers.Event) -> dict[str, Any]:

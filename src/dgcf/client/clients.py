@@ -73,6 +73,7 @@ class Methods:
     export_events = Method(calls.export_events)
     model = Method(calls.model)
     reload = Method(calls.reload)
+    experiments = Method(calls.experiments)
     health = Method(calls.health)
 
     def __init__(

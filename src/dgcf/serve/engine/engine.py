@@ -20,7 +20,7 @@ from dgcf.serve.engine.overlay import Overlay
 from dgcf.serve.engine.served import Served, delete_old_copies, load_copy, take_copy
 from dgcf.serve.engine.thread import ModelThread
 from dgcf.serve.engine.view import Attributes, View
-from dgcf.serve.errors import ModelRefusedError, NotReadyError, RequestError, UnknownError
+from dgcf.serve.errors import ModelRefusedError, NotReadyError, RequestError
 from dgcf.serve.events.records import MAIN
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.settings import Settings
@@ -185,17 +185,17 @@ class Engine:
         """Return the training items and the newest events of a user."""
         return await self._call(lambda view: catalogue.user(view, user, limit))
 
-    async def forget(self, user: RawId) -> int:
-        """Delete the events of a user, forget that the model knows the user, and return the number of events."""
-        await self.user(user, 1)  # raises for an unknown one
-        return await asyncio.wrap_future(self.store.forget(str(user)))
+    async def forget(self, user: RawId) -> dict[str, Any]:
+        """Delete the events of a user and forget that the model knows the user; return user and number of events."""
+        known = await self.user(user, 1)  # raises for an unknown one, and names the user as the training data does
+        return {"user": known["user"], "events": await asyncio.wrap_future(self.store.forget(str(user)))}
 
     # The model
 
     def of(self, arm: str | None) -> Engine:
-        """Return the engine of an arm, that of everybody for None; raise ``UnknownError`` if there is none."""
+        """Return the engine of an arm, that of everybody for None; raise ``RequestError`` if there is none."""
         if arm not in (None, self.arm):
-            raise UnknownError(f"there is no arm {arm!r}; the service has the arm {self.arm}.")
+            raise RequestError(f"there is no arm {arm!r}; the service has the arm {self.arm} only.")
         return self
 
     async def model(self) -> dict[str, Any]:

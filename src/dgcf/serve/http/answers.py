@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dgcf.serve.events.records import KINDS
+from dgcf.serve.events.records import KINDS, MAIN
 
 RawId = Annotated[int | str, Field(description="An id as in the training data: text or an integer.")]
 Version = Annotated[int, Field(ge=0, description="The version of the model that gave the answer.")]
+Arm = Annotated[str, Field(description="The arm that answered; only there if the service has several models.")]
 Count = Annotated[int, Field(ge=0)]
 Notes = Annotated[list[str], Field(description="What the caller should know, such as ids that were ignored.")]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -91,6 +92,7 @@ class Recommendation(Answer):
     recommendations: list[RecommendedItem]
     notes: Notes
     model: Version
+    arm: Arm = MAIN
     items: list[TitledItem] = []
     negative: list[TitledItem] = []
 
@@ -116,6 +118,7 @@ class SimilarItems(Answer):
     similar: list[SimilarItem]
     notes: Notes
     model: Version
+    arm: Arm = MAIN
 
 
 class SimilarUser(Answer):
@@ -131,6 +134,7 @@ class SimilarUsers(Answer):
     similar: list[SimilarUser]
     notes: Notes
     model: Version
+    arm: Arm = MAIN
 
 
 class Part(Answer):
@@ -160,6 +164,7 @@ class Explanation(Answer):
     residual: float
     text: str
     model: Version
+    arm: Arm = MAIN
 
 
 class CatalogItem(Answer):
@@ -203,6 +208,7 @@ class User(Answer):
     history_size: Count
     events: list[UserEvent]
     model: Version
+    arm: Arm = MAIN
 
 
 class Forgotten(Answer):

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dgcf.serve.engine.engine import Engine
 from dgcf.serve.events.store import EventStore
+from dgcf.serve.experiments.tally import Tally
 from dgcf.serve.http import openapi, problems
 from dgcf.serve.http.operation import Endpoint, Operation, Service
 from dgcf.serve.http.paths import EncodedPath
@@ -33,12 +34,15 @@ def create_app(
     *,
     operations: Callable[[], dict[str, Any]],
     metrics: Callable[[], bytes],
+    tally: Tally | None = None,
 ) -> FastAPI:
     """Return the application. ``operations``: the figures of all workers; ``metrics``: the text for Prometheus.
 
+    ``tally``: the counters of arms, those of the engine.
+
     A ``Refusal`` that ``receive`` raises is raised again, for the server to answer.
     """
-    service = Service(engine, store, settings, operations, metrics)
+    service = Service(engine, store, settings, operations, metrics, tally or Tally())
     app = Application(service)
     app.add([*all_operations(settings.limits), *page_operations(app.openapi)])
     return app

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope
 
 from dgcf.serve.engine.engine import Engine
 from dgcf.serve.events.store import EventStore
+from dgcf.serve.experiments.tally import Tally
 from dgcf.serve.http.bodies import Body
 from dgcf.serve.http.call import Call
 from dgcf.serve.http.parameters import Parameter, Query, Segment
@@ -23,8 +24,8 @@ from dgcf.serve.settings import Settings
 class Service:
     """What operations work with.
 
-    ``figures``: the answer of the route of operations; ``metrics``: text for Prometheus; ``exporting``: held by the one
-    export that is written at a time.
+    ``figures``: the answer of the route of operations; ``metrics``: text for Prometheus; ``tally``: counters of arms;
+    ``exporting``: held by the one export that is written at a time.
     """
 
     engine: Engine
@@ -32,6 +33,7 @@ class Service:
     settings: Settings
     figures: Callable[[], dict[str, Any]]
     metrics: Callable[[], bytes]
+    tally: Tally = field(default_factory=Tally)
     exporting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 

@@ -1,4 +1,4 @@
-"""Schemas of the two answers that the page draws: the charts of the model, and the operations of the service."""
+"""Schemas of the reports that the page draws: charts of the model, operations of the service, experiments."""
 
 from __future__ import annotations
 
@@ -121,3 +121,56 @@ class Operations(Answer):
     events: EventFigures
     memory_bytes: Count
     dgcf: str
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Gap = Annotated[float, Field(ge=-1, le=1)]
+
+
+class ArmResult(Answer):
+    """An arm; `low` and `high` are the ends of the 95 % interval of `rate` (Wilson), which holds for one look."""
+
+    arm: str
+    weight: Share
+    version: Version
+    users: Count
+    conversions: Count
+    rate: Share
+    low: Share
+    high: Share
+    events: Count
+    events_per_user: Annotated[float, Field(ge=0)]
+
+
+class Comparison(Answer):
+    """`low` and `high` hold the difference of the rates at all times of looking; `significant` if they exclude 0."""
+
+    arm: str
+    against: str
+    difference: Gap
+    low: Gap
+    high: Gap
+    significant: bool
+
+
+class ShadowResult(Answer):
+    """What a shadow has done since the service started; `overlap` is the mean share of items in both lists."""
+
+    arm: str
+    version: Version
+    answers: Count
+    overlap: Share | None
+    mean_ms: Milliseconds | None
+    dropped: Count
+
+
+class Experiments(Answer):
+    """`since`: the first exposure. `alpha`: the probability that any comparison is ever wrongly significant."""
+
+    experiment: str | None
+    arms: list[ArmResult]
+    comparison: list[Comparison]
+    shadow: list[ShadowResult]
+    since: Time | None
+    kinds: list[str]
+    alpha: float

@@ -93,6 +93,7 @@ class Bodies:
             items=(ids, Field(description="Items that the user likes.")),
             negative=(ids, Field([], description="Items to avoid, and what resembles them.")),
             user=(self._id | None, Field(None, description="A user who has the items besides those of training.")),
+            visitor=(self._id | None, Field(None, description="Who a new user is to an experiment; chooses the arm.")),
             **rules,
         )
         examples = {
@@ -109,6 +110,7 @@ class Bodies:
             item=(self._id, Field(description="The item whose score is explained.")),
             negative=(self._ids, Field([], description="Items to avoid.")),
             user=(self._id | None, Field(None, description="A user who has the items besides those of training.")),
+            visitor=(self._id | None, Field(None, description="Who a new user is to an experiment; chooses the arm.")),
             top=(int, Field(5, ge=0, le=self._limits.k, description="The number of parts of each kind, 0 for all.")),
         )
         return Body(

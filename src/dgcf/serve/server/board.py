@@ -12,6 +12,7 @@ import os
 import tempfile
 import time
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dgcf.serve.experiments.tally import MOST_MODELS, ArmField, Tally
 from dgcf.serve.server.rate import TABLE_BYTES
 from dgcf.serve.server.routes import ROUTES, UNMATCHED
 
@@ -65,7 +67,8 @@ class Field(IntEnum):
 
 _COUNTS = len(TEMPLATES) * len(METHODS) * len(CLASSES)
 _LATENCY = BUCKETS + 1  # the last word is the sum in nanoseconds
-_SLOT = len(Field) + _COUNTS + len(TEMPLATES) * _LATENCY
+_ARMS = len(Field) + _COUNTS + len(TEMPLATES) * _LATENCY  # where the counters of arms begin
+_SLOT = _ARMS + MOST_MODELS * len(ArmField)
 _HEAD = 8  # workers, started, restarts, samples
 SAMPLES = 640
 """Samples that are kept, one a second: more than the ten minutes of the history."""
@@ -104,6 +107,10 @@ class Slot:
 
     def add(self, field: Field, difference: int = 1) -> None:
         self._words[field] += difference
+
+    def add_to_arm(self, arm: int, field: ArmField, difference: int) -> None:
+        """Add to a counter of an arm, by its place among the models of the service."""
+        self._words[_ARMS + arm * len(ArmField) + field] += difference
 
     def count(self, route: int, method: int, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -187,8 +194,12 @@ class Board:
 
     def latency(self) -> Words:
         """Return the latency buckets by template; the last column is the sum in nanoseconds."""
-        buckets: Words = self._slots[:, len(Field) + _COUNTS :].sum(axis=0)
+        buckets: Words = self._slots[:, len(Field) + _COUNTS : _ARMS].sum(axis=0)
         return buckets.reshape(len(TEMPLATES), _LATENCY)
+
+    def of_arm(self, arm: int, field: ArmField) -> int:
+        """Return a counter of an arm, by its place among the models of the service."""
+        return int(self._slots[:, _ARMS + arm * len(ArmField) + field].sum())
 
     def samples(self) -> list[Sample]:
         """Return the samples, the oldest first."""
@@ -205,6 +216,21 @@ class Board:
         """Close the descriptor; the memory is freed with the last process that uses it."""
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
+
+
+class BoardTally(Tally):
+    """Counters of arms on the board: a worker adds to its slot, and reads those of all workers."""
+
+    def __init__(self, board: Board, slot: Slot, arms: Sequence[str]) -> None:
+        super().__init__()
+        self._board, self._slot = board, slot
+        self._places = {arm: place for place, arm in enumerate(arms)}
+
+    def add(self, arm: str, field: ArmField, difference: int = 1) -> None:
+        self._slot.add_to_arm(self._places[arm], field, difference)
+
+    def total(self, arm: str, field: ArmField) -> int:
+        return self._board.of_arm(self._places[arm], field)
 
 
 def quantile(counts: Any, share: float) -> float | None:

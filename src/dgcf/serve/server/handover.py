@@ -12,7 +12,7 @@ from typing import Any
 
 from dgcf.errors import ArtifactError, ConfigError, DataError, DgcfError, NotEnoughMemoryError
 from dgcf.serve.errors import ModelRefusedError, StoreFullError
-from dgcf.serve.settings import Limits, Settings
+from dgcf.serve.settings import Arms, Limits, Settings
 
 CHUNK = 65_536
 
@@ -80,8 +80,8 @@ class Channel:
 
 def settings_as_data(settings: Settings) -> dict[str, Any]:
     """Return settings as JSON data."""
-    paths = {name: str(value) for name, value in vars(settings).items() if isinstance(value, Path)}
-    return {**asdict(settings), **paths}
+    data: dict[str, Any] = json.loads(json.dumps(asdict(settings), default=str))  # paths as text
+    return data
 
 
 def settings_of_data(data: dict[str, Any]) -> Settings:
@@ -96,8 +96,14 @@ def settings_of_data(data: dict[str, Any]) -> Settings:
             "tokens": {scope: tuple(tokens) for scope, tokens in data["tokens"].items()},
             "origins": tuple(data["origins"]),
             "limits": Limits(**data["limits"]),
+            "more": _arms_of_data(data["more"]),
         }
     )
+
+
+def _arms_of_data(data: dict[str, Any]) -> Arms:
+    models = {arm: Path(path) for arm, path in data["models"].items()}
+    return Arms(**{**data, "models": models, "shadows": tuple(data["shadows"])})
 
 
 def error_as_data(problem: DgcfError) -> dict[str, str]:

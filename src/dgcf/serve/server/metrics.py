@@ -12,6 +12,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from dgcf.serve.events.records import MAIN
+from dgcf.serve.experiments.tally import ArmField
 from dgcf.serve.server.board import (
     BUCKETS,
     CLASSES,
@@ -25,6 +27,7 @@ from dgcf.serve.server.board import (
     Words,
     quantile,
 )
+from dgcf.serve.settings import Arms
 from dgcf.version import __version__
 
 INTERVAL, INTERVALS = 10, 60
@@ -32,14 +35,31 @@ INTERVAL, INTERVALS = 10, 60
 _SHOWN = [index for index, edge in enumerate(EDGES) if f"{edge:e}"[:3] in ("1.0", "2.5", "5.0")]
 
 
+ARM_METRICS = (
+    ("dgcf_arm_requests", "Lists that were answered by the arm.", ArmField.REQUESTS, 1),
+    ("dgcf_arm_exposures", "Users who got their first list of the experiment.", ArmField.EXPOSURES, 1),
+    ("dgcf_shadow_answers", "Lists that the shadow ranked too.", ArmField.ANSWERS, 1),
+    ("dgcf_shadow_overlap", "Sum of the shares of items in both lists.", ArmField.OVERLAP, 1e-6),
+    ("dgcf_shadow_seconds", "Seconds until the shadow had its lists.", ArmField.NANOSECONDS, 1e-9),
+    ("dgcf_shadow_dropped", "Lists that the shadow left out.", ArmField.DROPPED, 1),
+)
+"""Name, description, counter and unit of the metrics of arms; the last four are those of shadows."""
+
+
 class Metrics:
     """Reads the counters of all workers; ``model``: version and time of loading of this worker's model."""
 
     def __init__(
-        self, board: Board, events_file: Path, count_events: Callable[[], int], model: Callable[[], tuple[int, str]]
+        self,
+        board: Board,
+        events_file: Path,
+        count_events: Callable[[], int],
+        model: Callable[[], tuple[int, str]],
+        more: Arms | None = None,
     ) -> None:
         self._board, self._file = board, events_file
         self._count_events, self._model = count_events, model
+        self._more = more or Arms()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -127,6 +147,19 @@ class Metrics:
         info.add_metric([__version__], 1)
         yield info
         yield from self._workers()
+        yield from self._arms()
+
+    def _arms(self) -> Iterator[Metric]:
+        """Yield the metrics of arms and shadows, if there are some."""
+        places = {arm: place for place, arm in enumerate((MAIN, *self._more.models))}
+        for name, text, field, scale in ARM_METRICS:
+            shadow = field >= ArmField.ANSWERS
+            arms = self._more.shadows if shadow else tuple(self._more.weights) if self._more.models else ()
+            metric = CounterMetricFamily(name, text, labels=["arm"])
+            for arm in arms:
+                metric.add_metric([arm], self._board.of_arm(places[arm], field) * scale)
+            if arms:
+                yield metric
 
     def _requests(self) -> Iterator[Metric]:
         counts, latency = self._board.requests(), self._board.latency()

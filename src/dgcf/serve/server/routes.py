@@ -37,6 +37,7 @@ ROUTES: dict[str, dict[str, Scope | None]] = {
     "/v1/model": READ,
     "/v1/model/charts": READ,
     "/v1/operations": READ,
+    "/v1/experiments": {"GET": "admin"},
     "/v1/admin/reload": {"POST": "admin"},
 }
 UNMATCHED = "unmatched"

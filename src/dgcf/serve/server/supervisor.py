@@ -208,7 +208,8 @@ class Supervisor:
 def serve(settings: Settings, announce: Callable[[dict[str, Any]], None], warn: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; ``announce`` is called with the address when the service is ready."""
     require_packages()
-    require_model(settings.model)
+    for arm in settings.arms:
+        require_model(settings.model_of(arm))
     with closing(bind(settings.host, settings.port)) as sock, closing(DataFolder(settings.data)) as folder:
         if folder.shared:
             warn(

@@ -24,8 +24,9 @@ from dgcf.errors import DgcfError
 from dgcf.serve.engine import Engine
 from dgcf.serve.events.records import Event
 from dgcf.serve.events.store import EventStore
+from dgcf.serve.experiments.split import engine_of
 from dgcf.serve.http.app import create_app
-from dgcf.serve.server.board import Board, Field, Slot, State
+from dgcf.serve.server.board import Board, BoardTally, Field, Slot, State
 from dgcf.serve.server.guard import Guard
 from dgcf.serve.server.handover import Channel, error_as_data, settings_of_data
 from dgcf.serve.server.listener import Listener, silence_uvicorn
@@ -102,15 +103,18 @@ class Worker:
         return store
 
     async def _serve(self, store: EventStore) -> int:
-        engine = Engine(self.settings, store)
-        self._engine = engine
+        tally = BoardTally(self._board, self.slot, self.settings.arms)
+        self._engine = engine = engine_of(self.settings, store, tally)
         metrics = Metrics(
             self._board,
             self.settings.events_file,
             store.count,
             lambda: (engine.model_version, engine.model_loaded),
+            self.settings.more,
         )
-        app = create_app(engine, store, self.settings, operations=metrics.operations, metrics=metrics.prometheus)
+        app = create_app(
+            engine, store, self.settings, operations=metrics.operations, metrics=metrics.prometheus, tally=tally
+        )
         guard = Guard(app, self.settings, self.slot, self.log, self._rate_limit())
         traced, end_traces = with_traces(guard, self.log)
         listener = Listener(guard, self._board, self.number, traced)

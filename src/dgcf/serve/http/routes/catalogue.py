@@ -157,5 +157,4 @@ async def _user(service: Service, call: Call) -> Response:
 
 
 async def _forget(service: Service, call: Call) -> Response:
-    known = await service.engine.user(call.ids["user"], 1)  # names the user as the training data does
-    return answer({"user": known["user"], "events": await service.engine.forget(call.ids["user"])})
+    return answer(await service.engine.forget(call.ids["user"]))

@@ -9,11 +9,13 @@ from dgcf.serve.http import answers, reports
 from dgcf.serve.http.call import Call
 from dgcf.serve.http.encoding import answer, tagged
 from dgcf.serve.http.operation import Content, Operation, Service
+from dgcf.serve.http.parameters import text
 from dgcf.serve.http.requests import Bodies
 from dgcf.serve.settings import Limits
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 TAG = "model"
+ARM = text("arm", "The arm or shadow, the main one by default; see GET /v1/experiments.", 32)
 
 
 def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
@@ -21,7 +23,7 @@ def operations(limits: Limits, bodies: Bodies) -> list[Operation]:
 
 
 def _of_model() -> list[Operation]:
-    model = Content("What is loaded.", answers.Model)
+    model, arm = Content("What is loaded.", answers.Model), (ARM,)
     return [
         Operation(
             "GET",
@@ -30,6 +32,7 @@ def _of_model() -> list[Operation]:
             "Return what the service has loaded",
             _model,
             {200: model},
+            parameters=arm,
             tagged=True,
             tag=TAG,
         ),
@@ -40,6 +43,7 @@ def _of_model() -> list[Operation]:
             "Return the data of the charts of the model",
             _charts,
             {200: Content("The data.", reports.Charts)},
+            parameters=arm,
             tagged=True,
             tag=TAG,
         ),
@@ -51,6 +55,7 @@ def _of_model() -> list[Operation]:
             _reload,
             {200: model},
             "Requests in flight are answered by the old model. It stays if the new one is refused.",
+            parameters=arm,
             problems=(409,),
             tag=TAG,
         ),
@@ -97,15 +102,15 @@ def _of_service() -> list[Operation]:
 
 
 async def _model(service: Service, call: Call) -> Response:
-    return tagged(call, await service.engine.model())
+    return tagged(call, await service.engine.of(call.query["arm"]).model())
 
 
 async def _charts(service: Service, call: Call) -> Response:
-    return tagged(call, await service.engine.charts())
+    return tagged(call, await service.engine.of(call.query["arm"]).charts())
 
 
 async def _reload(service: Service, call: Call) -> Response:
-    return answer(await service.engine.reload())
+    return answer(await service.engine.of(call.query["arm"]).reload())
 
 
 async def _operations(service: Service, call: Call) -> Response:

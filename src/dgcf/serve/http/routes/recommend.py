@@ -63,7 +63,8 @@ async def _recommend_for(service: Service, call: Call) -> Response:
         _check_rows(service.settings.limits, body.k, len(body.users), body.why)
         return answer(await service.engine.recommend_users(body.users, **rules))
     _check_rows(service.settings.limits, body.k, 1, body.why)
-    return answer(await service.engine.recommend_for(body.items, body.negative, user=body.user, **rules))
+    who = {"user": body.user, "visitor": body.visitor}
+    return answer(await service.engine.recommend_for(body.items, body.negative, **who, **rules))
 
 
 def _check_rows(limits: Limits, k: int, users: int, why: bool) -> None:

@@ -84,5 +84,6 @@ async def _explain(service: Service, call: Call) -> Response:
 async def _explain_for(service: Service, call: Call) -> Response:
     body = call.body
     engine = service.engine
-    parts = await engine.explain_for(body.items, body.negative, body.item, user=body.user, top=body.top)
+    who = {"user": body.user, "visitor": body.visitor}
+    parts = await engine.explain_for(body.items, body.negative, body.item, **who, top=body.top)
     return answer(parts)
