@@ -55,6 +55,12 @@ class StoreFullError(RequestError):
     retry_after = 5
 
 
+class StoreDownError(StoreFullError):
+    """The database of the events does not answer; lists follow from what was read before."""
+
+    kind, title = "store-down", "The database of the events does not answer"
+
+
 class NotReadyError(RequestError):
     """The service is starting or stopping."""
 

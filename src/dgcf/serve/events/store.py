@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Self
 
 from dgcf.errors import ConfigError
 from dgcf.serve.events import exposures, refreshes, statements
+from dgcf.serve.events.address import Address, is_address, parse
+from dgcf.serve.events.commits import Commits
 from dgcf.serve.events.database import open_database
 from dgcf.serve.events.file_reader import FileReader
 from dgcf.serve.events.group_commit import GroupCommit
@@ -36,23 +39,30 @@ LONGEST = 1e10
 
 
 class EventStore:
-    """Events, items and models in one SQLite file; every method may be called by any thread.
+    """Events, items and models in a SQLite file or in PostgreSQL; every method may be called by any thread.
 
-    Each process opens the file for itself. A write returns a future that is done once the write is on disk. If the disk
-    is full or read-only, the future raises StoreFullError; reading goes on, and writing works again when there is room.
+    Each process opens the store for itself. A write returns a future that is done once the write is on disk. If the
+    disk is full or read-only, or the database does not answer, the future raises StoreFullError; reading goes on, and
+    writing works again when there is room or the database is back.
     """
 
     def __init__(self, reader: Reader, writer: GroupCommit) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    def open(cls, path: Path, *, retention_seconds: float | None = None) -> EventStore:
-        """Open or create the file; events are deleted ``retention_seconds`` after they were received (None: never)."""
+    def open(cls, where: Path | str, *, retention_seconds: float | None = None, commits: Commits | None = None) -> Self:
+        """Open or create the store in a file, or in the database of a URL.
+
+        Events are deleted ``retention_seconds`` after they were received (None: never). ``commits`` is shared by the
+        processes of a server.
+        """
         if retention_seconds is not None and not 0 < retention_seconds < LONGEST:
             raise ConfigError(
                 f"the retention is {retention_seconds:g} seconds, expected more than 0 and less than {LONGEST:g}."
             )
-        path = Path(path)
+        if is_address(where):
+            return cls(*_of_database(parse(str(where)), retention_seconds, commits or Commits()))
+        path = Path(where)
         open_database(path)
         return cls(FileReader(path), Writer(path, retention_seconds))
 
@@ -218,3 +228,11 @@ class EventStore:
         while events := self._reader.events_after(since, page):
             yield events
             since = events[-1].seq
+
+
+def _of_database(address: Address, retention: float | None, commits: Commits) -> tuple[Reader, GroupCommit]:
+    """Return reader and writer of a database, which is prepared first."""
+    from dgcf.serve.events.postgres import reader, schema, writer
+
+    schema.open_database(address)
+    return reader.DatabaseReader(address, commits), writer.DatabaseWriter(address, commits, retention)

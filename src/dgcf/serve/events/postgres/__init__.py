@@ -1,0 +1,1 @@
+"""The event store in PostgreSQL, which several servers share (extra ``postgres``)."""
