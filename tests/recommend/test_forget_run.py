@@ -51,6 +51,17 @@ def trained(path: Path, source: Path, model: str = "dgcf", **settings: Any) -> P
     return path
 
 
+@pytest.fixture(scope="session")
+def finished(data: Path) -> Path:
+    return trained(data.parent / "run", data)
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A finished run of DGCF, alone in its folder."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
 @pytest.mark.parametrize(("model", "settings"), [("dgcf", {"blend": "filter+ease"}), ("ease", {}), ("popularity", {})])
 def test_run_holds_no_byte_of_the_user_and_ranks_the_others_as_before(
     model: str, settings: dict[str, Any], data: Path, tmp_path: Path
@@ -72,8 +83,7 @@ def test_run_holds_no_byte_of_the_user_and_ranks_the_others_as_before(
     Parent.of_run(Run.open(run))
 
 
-def test_weights_of_a_run_are_those_of_the_other_nodes(data: Path, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", data)
+def test_weights_of_a_run_are_those_of_the_other_nodes(data: Path, run: Path, tmp_path: Path) -> None:
     old, n_users = Run.open(run).best().part("model"), Dataset.load(data).n_users
     gone = Dataset.load(data).users.index_of(ODD)
     RunFolder(run).remove(GONE)
@@ -148,8 +158,7 @@ def test_run_on_another_dataset_is_refused_and_left_alone(data: Path, tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "run"]
 
 
-def test_result_elsewhere_leaves_the_run_as_it_was(data: Path, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", data)
+def test_result_elsewhere_leaves_the_run_as_it_was(run: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     place = RunFolder(run, out=tmp_path / "new").remove(GONE)
     assert any(f"{run} itself" in sentence for sentence in place.elsewhere)
@@ -159,15 +168,14 @@ def test_result_elsewhere_leaves_the_run_as_it_was(data: Path, tmp_path: Path) -
     assert ODD not in load(tmp_path / "new").users
 
 
-def test_run_in_use_is_refused(data: Path, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", data)
+def test_run_in_use_is_refused(run: Path) -> None:
     with exclusive_lock(run), pytest.raises(DataError, match="in use by another process"):
         RunFolder(run).remove(GONE)
     assert holders(run, ODD)
 
 
-def test_link_permissions_and_other_files_of_a_run_stay(data: Path, tmp_path: Path) -> None:
-    run = trained(tmp_path / "real" / "run", data)
+def test_link_permissions_and_other_files_of_a_run_stay(data: Path, finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "real" / "run")
     run.chmod(0o700)
     (run / "all.csv").write_text("mine")
     (tmp_path / "link").symlink_to(run)
@@ -182,8 +190,7 @@ def test_link_permissions_and_other_files_of_a_run_stay(data: Path, tmp_path: Pa
     assert [path.name for path in run.parent.iterdir()] == ["run"]
 
 
-def test_forgetting_again_removes_what_a_killed_process_left(data: Path, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", data)
+def test_forgetting_again_removes_what_a_killed_process_left(data: Path, run: Path, tmp_path: Path) -> None:
     old = shutil.copytree(run, tmp_path / ".run.a1b2c3d4.part")  # as after a kill between exchange and deletion
     RunFolder(run).remove(GONE)
     shutil.copytree(data, old)
@@ -196,19 +203,17 @@ def test_forgetting_again_removes_what_a_killed_process_left(data: Path, tmp_pat
         require_known([again], ["nobody"])
 
 
-def test_damaged_recommender_is_built_again_before_the_user_leaves(data: Path, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", data)
+def test_damaged_recommender_is_built_again_before_the_user_leaves(run: Path) -> None:
     lists = list(load(run).recommend("u3", 5))
     (run / BESIDE_WEIGHTS).write_bytes(b"damaged")
     RunFolder(run).remove(GONE)
     assert list(load(run).recommend("u3", 5)) == lists
 
 
-def test_run_of_version_0_1_and_damaged_weights_are_refused(data: Path, tmp_path: Path) -> None:
+def test_run_of_version_0_1_and_damaged_weights_are_refused(data: Path, run: Path) -> None:
     golden = next((Path(__file__).parent.parent / "golden" / "version-0.1").rglob("run.json")).parent
     with pytest.warns(match="no checksums"), pytest.raises(ArtifactError, match=r"written by dgcf 0\.1"):
         RunFolder(golden)
-    run = trained(tmp_path / "run", data)
     (run / "last.safetensors").write_bytes(b"damaged")
     with pytest.raises(ArtifactError, match="damaged"):
         RunFolder(run).remove(GONE)

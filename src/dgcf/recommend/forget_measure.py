@@ -73,8 +73,10 @@ def measure(
     """Return the change of the other users' lists; ``dataset`` is the one that the model was trained on, if known."""
     k, recipe, seed = require_k(k), _recipe(snapshot), int(snapshot.about.get("seed", 0))
     empty = Pairs.empty(snapshot.n_users, snapshot.n_items)
-    whole = dataset or Dataset("data", snapshot.users, snapshot.items, snapshot.train, empty, empty)
-    whole = replace(whole, validation=empty, test=empty)
+    if dataset is None:  # with arrays that can be written to, as torch needs them
+        train_pairs = snapshot.train.of_users(np.arange(snapshot.n_users))
+        dataset = Dataset("data", snapshot.users, snapshot.items, train_pairs, empty, empty)
+    whole = replace(dataset, validation=empty, test=empty)
     _require_small(recipe, len(whole.train))
     kept = others(snapshot.users, users)
     some = kept[:: -(-len(kept) // MOST_USERS)]
