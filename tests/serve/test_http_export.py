@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from dgcf.serve.events import export as events_export
 from dgcf.serve.events.records import Event
 from dgcf.serve.http import export
 from dgcf.serve.http.call import Call
@@ -107,9 +108,9 @@ def test_a_full_disk_refuses_the_export_alone(empty: InProcess, monkeypatch: pyt
 def test_two_exports_at_a_time_are_written_one_after_the_other(
     empty: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, running, most = export.write, [0], [0]
+    write, running, most = events_export.write, [0], [0]
 
-    def slow(*arguments: Any) -> export.Export:
+    def slow(*arguments: Any) -> events_export.Export:
         running[0] += 1
         most[0] = max(most[0], running[0])
         time.sleep(0.1)

@@ -14,6 +14,7 @@ from dgcf.errors import ConfigError
 
 MAX_WORKERS = 64
 EXPERIMENT = "Experiments"
+REFRESH = "Refresh"
 _HOURS = {"h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -61,6 +62,37 @@ def command(
     retention: Annotated[
         str | None, Option(help="Delete events after so long: 30d, 52w or 48h.", show_default="never")
     ] = None,
+    refresh_every: Annotated[
+        str | None,
+        Option(
+            help="Update the model with the events so often, such as 24h; needs torch.",
+            show_default="on demand only",
+            rich_help_panel=REFRESH,
+        ),
+    ] = None,
+    refresh_memory: Annotated[
+        str | None,
+        Option(
+            help="Memory that an update may use, such as 4GB.",
+            show_default="half of what is free",
+            rich_help_panel=REFRESH,
+        ),
+    ] = None,
+    refresh_timeout: Annotated[
+        str | None,
+        Option(help="Time that an update may take, such as 30m.", show_default="1h", rich_help_panel=REFRESH),
+    ] = None,
+    refresh_margin: Annotated[
+        float | None,
+        Option(
+            help="Share of NDCG@20 on the newest events that an update may lack before it is refused.",
+            show_default="0.02",
+            rich_help_panel=REFRESH,
+        ),
+    ] = None,
+    keep_models: Annotated[
+        int, Option(help="Models whose copies are kept for a rollback.", min=2, max=1000, rich_help_panel=REFRESH)
+    ] = 5,
     arm: Annotated[
         list[str] | None,
         Option(help="Another model for some of the users, as NAME=MODEL; repeatable.", rich_help_panel=EXPERIMENT),
@@ -97,9 +129,12 @@ def command(
 
     Example: `dgcf serve runs/shop --workers 2 --tokens tokens.txt`
 
+    Example: `dgcf serve runs/shop --refresh-every 24h --tokens tokens.txt`
+
     Example: `dgcf serve runs/shop --arm b=runs/other --split main=0.5,b=0.5 --experiment other-loss`
     """
     from dgcf.serve.experiments.options import arms_of
+    from dgcf.serve.refresh.options import refreshing_of
     from dgcf.serve.server.binding import default_data
     from dgcf.serve.server.headers import check_origin
     from dgcf.serve.server.supervisor import serve
@@ -120,6 +155,8 @@ def command(
         rate=rate,
         origins=tuple(check_origin(text) for text in origin or []),
         retention=None if retention is None else seconds_of(retention),
+        refresh=refreshing_of(refresh_every, refresh_memory, refresh_timeout, refresh_margin),
+        keep_models=keep_models,
         more=arms_of(arm or (), split, shadow or (), experiment, shadow_share),
     )
     _warn_if_open(settings.host, bool(settings.tokens))

@@ -202,6 +202,54 @@ class Model(TypedDict):
     items: int
     pairs: int
     dgcf: str
+    card: dict[str, Any]
+
+
+class PublishedModel(TypedDict):
+    """``available``: a rollback can return to it; ``serving``: it is the newest one of its arm."""
+
+    version: int
+    sha256: str
+    published: str
+    origin: Literal["start", "reload", "refresh", "rollback", "forget"] | None
+    card: dict[str, Any] | None
+    serving: bool
+    available: bool
+    arm: str
+
+
+class Models(TypedDict):
+    """The published models, the newest first."""
+
+    models: list[PublishedModel]
+
+
+class RefreshBegun(TypedDict):
+    """A refresh that has begun."""
+
+    id: int
+    state: Literal["running"]
+
+
+class RefreshEnded(TypedDict):
+    """``detail`` has the figures of a refresh, or why it came to nothing; ``version``: the model that it published."""
+
+    started: str
+    ended: str
+    result: Literal["published", "unchanged", "refused", "failed"]
+    detail: str
+    version: int | None
+
+
+class RefreshState(TypedDict):
+    """The one refresh of all workers; ``every``: seconds between scheduled ones, ``next``: when one is due."""
+
+    state: Literal["idle", "running"]
+    step: str | None
+    started: str | None
+    last: RefreshEnded | None
+    every: float | None
+    next: str | None
 
 
 class Health(TypedDict):

@@ -234,6 +234,33 @@ def experiments(*, kinds: Iterable[answers.Kind] | None = None) -> Call[answers.
     return Call("GET", "/v1/experiments", as_object, query_of(kinds=words))
 
 
+def models() -> Call[answers.Models]:
+    """Return the published models with their cards, the newest first."""
+    return Call("GET", "/v1/models", as_object)
+
+
+def rollback(version: int | None = None) -> Call[answers.Model]:
+    """Let the service return to an earlier model, by default the one before the present one; needs the scope admin.
+
+    Scheduled refreshes pause until one is demanded.
+    """
+    body = b"" if version is None else json_of({"version": version})
+    return Call("POST", "/v1/admin/rollback", as_object, body=body, repeatable=False)
+
+
+def refresh() -> Call[answers.RefreshBegun]:
+    """Let the service update its model with the events since; ``refresh_state`` says what comes of it.
+
+    A ServiceError with status 409 if a refresh runs already. Needs the scope admin.
+    """
+    return Call("POST", "/v1/admin/refresh", as_object, body=b"", repeatable=False)
+
+
+def refresh_state() -> Call[answers.RefreshState]:
+    """Return the state of the refresh, and how the last one ended; needs the scope admin."""
+    return Call("GET", "/v1/admin/refresh", as_object)
+
+
 def health() -> Call[answers.Health]:
     """Return whether the service is ready to answer."""
 

@@ -73,6 +73,10 @@ class Methods:
     export_events = Method(calls.export_events)
     model = Method(calls.model)
     reload = Method(calls.reload)
+    models = Method(calls.models)
+    rollback = Method(calls.rollback)
+    refresh = Method(calls.refresh)
+    refresh_state = Method(calls.refresh_state)
     experiments = Method(calls.experiments)
     health = Method(calls.health)
 

@@ -72,6 +72,7 @@ class _About(TypedDict):
     weights: NotRequired[Sha256 | None]
     blend: NotRequired[dict[str, Scalar]]
     update: NotRequired[dict[str, Any]]
+    refresh: NotRequired[dict[str, Any]]
     stopped: NotRequired[str]
     forgotten: NotRequired[list[Forgotten]]
     trained_at: NotRequired[str]

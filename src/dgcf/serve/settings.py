@@ -56,11 +56,28 @@ class Arms:
 
 
 @dataclass(frozen=True)
+class Refreshing:
+    """How the model is refreshed: ``every`` so many seconds, None for on demand only.
+
+    ``memory``: bytes that its process may use, None for half of what is free; ``timeout``: seconds that it may take.
+    ``margin``: the share of NDCG@20 that a new model may lack. ``lease``: seconds after which another worker replaces
+    one that died.
+    """
+
+    every: float | None = None
+    memory: int | None = None
+    timeout: float = 3_600.0
+    margin: float = 0.02
+    lease: float = 20.0
+
+
+@dataclass(frozen=True)
 class Settings:
     """``model``: a saved recommender or a run folder; ``data``: the folder of the events and of copies of models.
 
     ``tokens``: the tokens of each scope. ``rate``: requests a second for each token or client, None without a limit.
     ``retention``: seconds after which an event is deleted, None to keep all. ``more``: models beside ``model``.
+    ``keep_models``: the models, the newest ones, whose copies are kept.
     """
 
     model: Path
@@ -75,6 +92,8 @@ class Settings:
     retention: float | None = None
     more: Arms = field(default_factory=Arms)
     limits: Limits = field(default_factory=Limits)
+    refresh: Refreshing = field(default_factory=Refreshing)
+    keep_models: int = 5
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ def describe(served: Served) -> dict[str, Any]:
         "items": snapshot.n_items,
         "pairs": len(snapshot.train),
         "dgcf": about.get("dgcf", __version__),
+        "card": served.card,
     }
 
 
@@ -141,7 +142,7 @@ def _gaps(matrix: csr_array) -> list[float]:
 def _loss(source: Path, snapshot: Snapshot) -> dict[str, Any] | None:
     """Return loss and metric by epoch, of a model that was given as its run folder."""
     path = source / "metrics.jsonl"
-    if not path.is_file():
+    if "refresh" in snapshot.about or not path.is_file():  # the folder is that of the model before
         return None
     metric = str(snapshot.about.get("settings", {}).get("metric", "ndcg@20"))
     epochs = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,11 +19,12 @@ from dgcf.serve.engine.asks import Ask
 from dgcf.serve.engine.attributes import read_attributes
 from dgcf.serve.engine.catalogue import Catalogue
 from dgcf.serve.engine.overlay import Overlay
-from dgcf.serve.engine.served import Served, delete_old_copies, load_copy, take_copy
+from dgcf.serve.engine.publishing import Publishing
+from dgcf.serve.engine.served import Served, load_copy, take_copy
 from dgcf.serve.engine.thread import ModelThread
 from dgcf.serve.engine.view import Attributes, View
 from dgcf.serve.errors import ModelRefusedError, NotReadyError, RequestError
-from dgcf.serve.events.records import MAIN
+from dgcf.serve.events.records import MAIN, ModelRow, Origin
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.settings import Settings
 
@@ -41,6 +44,7 @@ class Engine:
     def __init__(self, settings: Settings, store: EventStore, arm: str = MAIN) -> None:
         self.settings, self.store, self.arm = settings, store, arm
         self.path = settings.model_of(arm)
+        self.publishing = Publishing(settings, store, arm)
         self.ready = False
         self.model_version = 0
         self.model_loaded = ""
@@ -62,14 +66,15 @@ class Engine:
     async def start(self, *, fresh: bool = True) -> None:
         """Load the model and answer a first request.
 
-        ``fresh``: publish the model of the settings, as the first worker of a server does. Others, and workers that are
+        ``fresh``: publish the model of the settings, as the first worker of a server does, unless it was the last one
+        that was loaded from there: then refreshes and rollbacks since go on to hold. Others, and workers that are
         started again, load the newest published one, whatever has been written to the path since. Raises
         ``ModelRefusedError``.
         """
         self._loop = asyncio.get_running_loop()
         self._attributes = await self._load(lambda: read_attributes(self.settings.items_table))
         if fresh or self.store.current_model(self.arm) is None:
-            await self.reload()
+            await self._begin()
         else:
             await self._follow()
         user = self._require_served().snapshot.users.id_of(0)
@@ -211,31 +216,63 @@ class Engine:
 
     async def reload(self) -> dict[str, Any]:
         """Load the model of the settings and publish it to all workers; the present one stays if it is refused."""
+        async with self._alone():
+            copy = await self._load(lambda: take_copy(self.path, self.settings.models_folder))
+            present = self.store.current_model(self.arm)
+            if present is not None and present.sha256 == copy.stem:  # the same model: nothing to publish
+                return await self._take(present)
+            return await self._publish_new(copy, "reload")
+
+    async def _begin(self) -> None:
+        """Load the model of the settings, or the present one if it follows from that of the settings."""
+        copy = await self._load(lambda: take_copy(self.path, self.settings.models_folder))
+        present = self.store.current_model(self.arm)
+        if present is not None and self.publishing.was_loaded_last(copy.stem):
+            try:
+                await self._take(present)
+                return
+            except ModelRefusedError as problem:
+                if present.sha256 == copy.stem:
+                    raise
+                log.error("model %d cannot be loaded, so the one of the settings is: %s", present.version, problem)
+        await self._publish_new(copy, "start")
+
+    async def rollback(self, version: int | None = None) -> dict[str, Any]:
+        """Publish an earlier model again, that of a ``version`` or the one before; the present one stays if refused."""
+        async with self._alone():
+            row = await self._load(lambda: self.publishing.earlier(version))
+            present = self.store.current_model(self.arm)
+            if present is not None and present.sha256 == row.sha256:
+                return await self._take(present)
+            return await self._publish(await self._load_version(row.sha256, 0), "rollback", row.learned)
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Hold the lock of loading; raise ``ModelRefusedError`` if another model is being loaded."""
         if self._reloading.locked():
             raise ModelRefusedError("another model is being loaded; repeat the request when it is done.")
         async with self._reloading:
-            settings = self.settings
-            copy = await self._load(lambda: take_copy(self.path, settings.models_folder))
-            sha256 = copy.stem
-            present = self.store.current_model(self.arm)
-            if present is not None and present.sha256 == sha256:
-                version = present.version  # the same model: nothing to publish
-                if self._served is not None and self._served.version == version:
-                    return charts.describe(self._served)
-                served = await self._load_version(sha256, version)
-            else:
-                served = await self._load_new(copy)
-                published = self.store.publish_model(sha256, str(self.path), arm=self.arm)
-                version = await asyncio.wrap_future(published)
-                served = served.published_as(version)
-            await self._swap(served)
-            await self._load(lambda: delete_old_copies(settings.models_folder, self._in_use()))
-            return charts.describe(served)
+            yield
 
-    def _in_use(self) -> set[str]:
-        """Return the checksums of the newest models of all arms."""
-        rows = [self.store.current_model(arm) for arm in self.settings.arms]
-        return {row.sha256 for row in rows if row is not None}
+    async def _take(self, row: ModelRow) -> dict[str, Any]:
+        """Load a published model, unless it is the present one, and return what it is."""
+        if self._served is None or self._served.version != row.version:
+            await self._swap(await self._load_version(row.sha256, row.version))
+        return charts.describe(self._require_served())
+
+    async def _publish_new(self, copy: Path, origin: Origin) -> dict[str, Any]:
+        return await self._publish(await self._load_new(copy), origin)
+
+    async def _publish(self, served: Served, origin: Origin, learned: int | None = None) -> dict[str, Any]:
+        """Publish a model that is loaded, with its card, make it the present one, and return what it is."""
+        card = json.dumps(served.card, ensure_ascii=False)
+        future = self.store.publish_model(
+            served.sha256, str(self.path), origin=origin, card=card, learned=learned, arm=self.arm
+        )
+        served = served.published_as(await asyncio.wrap_future(future))
+        await self._swap(served)
+        await self._load(self.publishing.clean)
+        return charts.describe(served)
 
     async def _load_new(self, copy: Path) -> Served:
         """Load a copy that is not published yet; delete it if it is refused."""

@@ -32,9 +32,9 @@ class Overlay:
     items with new or removed events since ``take_touched``. ``forgets`` counts takings over of forgotten users.
     """
 
-    def __init__(self, store: EventStore, arm: str = MAIN) -> None:
-        """``arm``: whose models ``model`` is the newest of."""
-        self.store, self.arm = store, arm
+    def __init__(self, store: EventStore | None, arm: str = MAIN) -> None:
+        """``arm``: whose models ``model`` is the newest of. Without a store, nothing is ever taken over."""
+        self._store, self.arm = store, arm
         self.model: ModelRow | None = None
         self.items_changed = self.forgets = 0
         self._position, self._data_version = Position.START, -1
@@ -47,12 +47,25 @@ class Overlay:
         self.touched: set[str] = set()
         self._users_of: dict[str, dict[str, bool]] = {}  # of each item: its users, and whether they like it
 
+    @property
+    def store(self) -> EventStore:
+        assert self._store is not None
+        return self._store
+
+    @classmethod
+    def of(cls, events: Iterable[StoredEvent]) -> Overlay:
+        """Return the overlay of some events, which stays as it is."""
+        overlay = cls(None)
+        for event in events:
+            overlay._add(event)
+        return overlay
+
     def sync(self) -> bool:
         """Take over all that was committed before this call; return whether there was anything."""
-        version = self.store.version()
-        if version == self._data_version:
+        version = self._data_version if self._store is None else self._store.version()
+        if self._store is None or version == self._data_version:
             return False
-        changes = self.store.changes(self._position, self.arm)
+        changes = self._store.changes(self._position, self.arm)
         self._take(changes)
         self._position, self._data_version = changes.position, version
         return True

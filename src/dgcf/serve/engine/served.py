@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dgcf.errors import DataError, DgcfError
 from dgcf.files import atomic_file, exclusive_lock
 from dgcf.recommend import artifact, loading
+from dgcf.recommend.card import model_card
 from dgcf.recommend.prepared import Prepared
 from dgcf.recommend.recommender import Recommender
 from dgcf.recommend.snapshot import Snapshot
@@ -26,7 +28,6 @@ from dgcf.serve.errors import ModelRefusedError
 SUFFIX = ".dgcf"
 INCOMING = "incoming.dgcf"
 """A copy that is being checked."""
-_KEPT = 3  # copies of models
 _WARM_UP_USERS = 8  # so many are ranked by a product, not one by one
 
 
@@ -43,7 +44,7 @@ class Served:
     def published_as(self, version: int) -> Served:
         """Return the same model with the version that it was published as."""
         published = replace(self, version=version)
-        published.__dict__["titles"] = self.titles
+        published.__dict__.update(titles=self.titles, card=self.card)
         return published
 
     @property
@@ -64,6 +65,11 @@ class Served:
     def titles(self) -> Titles:
         """The items, prepared for search."""
         return Titles(self.snapshot)
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """The model card."""
+        return card_of(self.prepared)
 
     @cached_property
     def extends(self) -> bool:
@@ -118,16 +124,13 @@ def load_copy(folder: Path, sha256: str, version: int, source: Path) -> Served:
         prepared = Prepared(snapshot)
         warm_up(prepared)
     served = Served(version, sha256, source, prepared, datetime.now(UTC))
-    _ = served.titles
+    _ = served.titles, served.card
     return served
 
 
-def delete_old_copies(folder: Path, used: Collection[str]) -> None:
-    """Delete all but the newest copies and those with a checksum that is ``used``."""
-    copies = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
-    for path in copies[:-_KEPT]:
-        if path.stem not in used:
-            path.unlink(missing_ok=True)
+def card_of(prepared: Prepared) -> dict[str, Any]:
+    """Return the card of a model, with what its refresh says of it, None of one that no refresh made."""
+    return {**model_card(Recommender.of(prepared)), "refresh": prepared.snapshot.about.get("refresh")}
 
 
 def warm_up(prepared: Prepared) -> None:

@@ -147,6 +147,11 @@ class Reader(ABC):
             rows = self._rows(con, _REFRESH, "refreshes ORDER BY id DESC LIMIT ?", limit)
         return [_refresh(row) for row in rows]
 
+    def refresh_counts(self) -> dict[str, int]:
+        counted = "(SELECT result, count(*) AS n FROM refreshes WHERE ended IS NOT NULL GROUP BY result) AS counted"
+        with self._reading() as con:
+            return dict(self._rows(con, "result, n", counted))
+
     def lease(self, name: str) -> tuple[str, float] | None:
         with self._reading() as con:
             rows = self._rows(con, "holder, until", "leases WHERE name = ?", name)

@@ -250,6 +250,121 @@ class Model(Answer):
     items: Count
     pairs: Count
     dgcf: str
+    card: Card
+
+
+class Window(Answer):
+    """Times of the first and the last training pair."""
+
+    first: Any
+    last: Any
+
+
+class CardData(Answer):
+    """The data that a model was trained on; null is not known."""
+
+    name: str | None
+    fingerprint: str | None
+    users: Count
+    items: Count
+    pairs: Count
+    window: Window | None
+    split: Any
+
+
+class CardMetrics(Answer):
+    """A measurement with its protocol."""
+
+    split: str
+    mask: str
+    k: list[int]
+    users: Count | None
+    values: dict[str, float | None]
+
+
+class Check(Answer):
+    """NDCG@k of the model that was served and of the update, on the newest events; `interval`: of the difference."""
+
+    users: Count
+    pairs: Count
+    served: float
+    candidate: float
+    interval: tuple[float, float]
+    margin: float
+    k: Count
+
+
+class CardRefresh(Answer):
+    """The refresh that made a model; `check` is null if too few users had new events."""
+
+    new_pairs: Count
+    events: Count
+    check: Check | None
+    seconds: Annotated[float, Field(ge=0)]
+
+
+class Card(Answer):
+    """The model card: what a model is, from which data, and how it was measured."""
+
+    model: str
+    preset: str | None
+    seed: int | None
+    epochs: int | None
+    dim: Count | None
+    item_weights: bool
+    settings: dict[str, Any]
+    data: CardData
+    metrics: list[CardMetrics]
+    trained_at: str | None
+    dgcf: str | None
+    updated_from: dict[str, Any] | None
+    refresh: CardRefresh | None
+
+
+class PublishedModel(Answer):
+    """A model that was published; `available`: its copy is kept, so that a rollback can return to it.
+
+    `serving`: it is the newest one of its arm.
+    """
+
+    version: Annotated[int, Field(ge=1)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    published: Time
+    origin: Literal["start", "reload", "refresh", "rollback", "forget"] | None
+    card: Card | None
+    serving: bool
+    available: bool
+    arm: str
+
+
+class Models(Answer):
+    models: list[PublishedModel]
+
+
+class RefreshBegun(Answer):
+    id: Annotated[int, Field(ge=1)]
+    state: Literal["running"]
+
+
+class RefreshEnded(Answer):
+    """The refresh that ended last; `detail` has its figures, or why it came to nothing."""
+
+    started: Time
+    ended: Time
+    result: Literal["published", "unchanged", "refused", "failed"]
+    detail: str
+    version: Count | None
+
+
+class RefreshState(Answer):
+    """The one refresh; `every`: seconds between scheduled ones; `next`: when one is due, null if none is."""
+
+    state: Literal["idle", "running"]
+    step: str | None
+    started: Time | None
+    last: RefreshEnded | None
+    every: float | None
+    next: Time | None
 
 
 class Alive(Answer):

@@ -22,6 +22,7 @@ from dgcf.serve.http.operation import Endpoint, Operation, Service
 from dgcf.serve.http.paths import EncodedPath
 from dgcf.serve.http.routes import operations as all_operations
 from dgcf.serve.http.routes.page import operations as page_operations
+from dgcf.serve.refresh.refresher import Refresher
 from dgcf.serve.server.refusal import Refusal
 from dgcf.serve.server.routes import choose, routes_of
 from dgcf.serve.settings import Settings
@@ -35,14 +36,15 @@ def create_app(
     operations: Callable[[], dict[str, Any]],
     metrics: Callable[[], bytes],
     tally: Tally | None = None,
+    refresher: Refresher | None = None,
 ) -> FastAPI:
     """Return the application. ``operations``: the figures of all workers; ``metrics``: the text for Prometheus.
 
-    ``tally``: the counters of arms, those of the engine.
+    ``tally``: the counters of arms, those of the engine; ``refresher``: what begins a refresh.
 
     A ``Refusal`` that ``receive`` raises is raised again, for the server to answer.
     """
-    service = Service(engine, store, settings, operations, metrics, tally or Tally())
+    service = Service(engine, store, settings, operations, metrics, tally or Tally(), refresher=refresher)
     app = Application(service)
     app.add([*all_operations(settings.limits), *page_operations(app.openapi)])
     return app

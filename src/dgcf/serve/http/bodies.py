@@ -46,15 +46,25 @@ class Body:
     """A body that is a JSON object of one of several forms.
 
     ``forms``: the schema of each form, by the field that only this form has; a single form needs none. ``examples``:
-    as OpenAPI has them.
+    as OpenAPI has them. ``optional``: no body at all is an empty object.
     """
 
-    def __init__(self, forms: Mapping[str, TypeAdapter[Any]], description: str, examples: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        forms: Mapping[str, TypeAdapter[Any]],
+        description: str,
+        examples: Mapping[str, Any],
+        *,
+        optional: bool = False,
+    ) -> None:
         self.forms, self.description, self.examples = dict(forms), description, dict(examples)
+        self.optional = optional
         self._fields = {name for form in self.forms.values() for name in _fields(form.core_schema)}
 
     async def read(self, scope: Scope, receive: Receive, limit: int) -> Any:
         """Return the checked body; raise an error with status 400, 413, 415 or 422."""
+        if self.optional and not _declares_body(scope):
+            return self.check({})
         _check_media_type(scope)
         content = await read_bytes(receive, limit)
         try:
@@ -90,7 +100,7 @@ class Body:
         schema = schemas[0] if len(schemas) == 1 else {"oneOf": list(schemas)}
         content: dict[str, Any] = {"schema": schema, "examples": {}}
         content["examples"] = {name: {"value": value} for name, value in self.examples.items()}
-        return {"required": True, "description": self.description, "content": {JSON: content}}
+        return {"required": not self.optional, "description": self.description, "content": {JSON: content}}
 
 
 async def read_bytes(receive: Receive, limit: int) -> bytes:
@@ -109,6 +119,12 @@ async def read_bytes(receive: Receive, limit: int) -> bytes:
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
         message = await receive()
+
+
+def _declares_body(scope: Scope) -> bool:
+    """Return whether a request says that it has a body that is not empty."""
+    headers = dict(scope["headers"])
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip() != b"0"
 
 
 def _check_media_type(scope: Scope) -> None:

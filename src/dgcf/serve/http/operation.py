@@ -17,6 +17,8 @@ from dgcf.serve.experiments.tally import Tally
 from dgcf.serve.http.bodies import Body
 from dgcf.serve.http.call import Call
 from dgcf.serve.http.parameters import Parameter, Query, Segment
+from dgcf.serve.refresh.refresher import Refresher
+from dgcf.serve.refresh.schedule import Present
 from dgcf.serve.settings import Settings
 
 
@@ -25,7 +27,7 @@ class Service:
     """What operations work with.
 
     ``figures``: the answer of the route of operations; ``metrics``: text for Prometheus; ``tally``: counters of arms;
-    ``exporting``: held by the one export that is written at a time.
+    ``exporting``: held by the one export that is written at a time; ``refresher``: what begins a refresh.
     """
 
     engine: Engine
@@ -35,6 +37,11 @@ class Service:
     metrics: Callable[[], bytes]
     tally: Tally = field(default_factory=Tally)
     exporting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    refresher: Refresher | None = None
+
+    def refresh_state(self) -> dict[str, Any]:
+        """Return the state of the one refresh of all workers."""
+        return Present.read(self.store).to_dict(self.settings.refresh.every)
 
 
 Handler = Callable[[Service, Call], Awaitable[Response]]

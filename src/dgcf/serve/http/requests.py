@@ -74,6 +74,7 @@ class Bodies:
         self.explain = self._explain()
         self.item = self._item()
         self.events = self._events()
+        self.rollback = self._rollback()
 
     def _recommend(self) -> Body:
         limits, ids = self._limits, self._ids
@@ -149,6 +150,11 @@ class Bodies:
         one = {"user": "anna", "item": 50, "kind": "like", "key": "3d2c9a52"}
         examples = {"one event": one, "several events": {"events": [one, {"user": 7, "item": 181, "kind": "hide"}]}}
         return Body({"events": batch, "user": TypeAdapter(event)}, "One event, or several.", examples)
+
+    def _rollback(self) -> Body:
+        version = Field(None, ge=1, lt=INT64, description="A version of GET /v1/models; the one before if null.")
+        form = _model("Rollback", "The model to return to.", version=(int | None, version))
+        return Body({"": form}, "A version; may be left out.", {"a version": {"version": 3}}, optional=True)
 
 
 _LIMITS = Annotated[

@@ -12,7 +12,7 @@ from typing import Any
 
 from dgcf.errors import ArtifactError, ConfigError, DataError, DgcfError, NotEnoughMemoryError
 from dgcf.serve.errors import ModelRefusedError, StoreFullError
-from dgcf.serve.settings import Arms, Limits, Settings
+from dgcf.serve.settings import Arms, Limits, Refreshing, Settings
 
 CHUNK = 65_536
 
@@ -96,6 +96,7 @@ def settings_of_data(data: dict[str, Any]) -> Settings:
             "tokens": {scope: tuple(tokens) for scope, tokens in data["tokens"].items()},
             "origins": tuple(data["origins"]),
             "limits": Limits(**data["limits"]),
+            "refresh": Refreshing(**data["refresh"]),
             "more": _arms_of_data(data["more"]),
         }
     )

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from dgcf.serve.events.records import MAIN
+from dgcf.serve.events.records import MAIN, Result
+from dgcf.serve.events.store import EventStore
 from dgcf.serve.experiments.tally import ArmField
+from dgcf.serve.refresh.schedule import Present
 from dgcf.serve.server.board import (
     BUCKETS,
     CLASSES,
@@ -56,10 +58,11 @@ class Metrics:
         count_events: Callable[[], int],
         model: Callable[[], tuple[int, str]],
         more: Arms | None = None,
+        store: EventStore | None = None,
     ) -> None:
         self._board, self._file = board, events_file
         self._count_events, self._model = count_events, model
-        self._more = more or Arms()
+        self._more, self._store = more or Arms(), store
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -148,6 +151,25 @@ class Metrics:
         yield info
         yield from self._workers()
         yield from self._arms()
+        yield from self._refreshes()
+
+    def _refreshes(self) -> Iterator[Metric]:
+        """Yield the metrics of refreshes, the same of all services that share the store."""
+        if self._store is None:
+            return
+        refreshes = CounterMetricFamily("dgcf_refreshes", "Refreshes of the model by result.", labels=["result"])
+        counts = self._store.refresh_counts()
+        for result in get_args(Result):
+            refreshes.add_metric([result], counts.get(result, 0))
+        yield refreshes
+        present = Present.read(self._store)
+        last = present.before if present.running else present.newest
+        if last is not None and last.ended is not None:
+            text = "How long the last refresh took."
+            yield GaugeMetricFamily("dgcf_refresh_seconds", text, value=last.ended - last.started)
+        if present.model is not None:
+            age = max(0.0, time.time() - present.model.published)
+            yield GaugeMetricFamily("dgcf_model_age_seconds", "Time since the served model was published.", value=age)
 
     def _arms(self) -> Iterator[Metric]:
         """Yield the metrics of arms and shadows, if there are some."""

@@ -38,7 +38,10 @@ ROUTES: dict[str, dict[str, Scope | None]] = {
     "/v1/model/charts": READ,
     "/v1/operations": READ,
     "/v1/experiments": {"GET": "admin"},
+    "/v1/models": READ,
     "/v1/admin/reload": {"POST": "admin"},
+    "/v1/admin/refresh": {"GET": "admin", "POST": "admin"},
+    "/v1/admin/rollback": {"POST": "admin"},
 }
 UNMATCHED = "unmatched"
 

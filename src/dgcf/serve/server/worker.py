@@ -26,6 +26,7 @@ from dgcf.serve.events.records import Event
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.experiments.split import engine_of
 from dgcf.serve.http.app import create_app
+from dgcf.serve.refresh.refresher import Refresher
 from dgcf.serve.server.board import Board, BoardTally, Field, Slot, State
 from dgcf.serve.server.guard import Guard
 from dgcf.serve.server.handover import Channel, error_as_data, settings_of_data
@@ -111,9 +112,17 @@ class Worker:
             store.count,
             lambda: (engine.model_version, engine.model_loaded),
             self.settings.more,
+            store,
         )
+        self._refresher = Refresher(self.settings, store, engine.publishing, self.log)
         app = create_app(
-            engine, store, self.settings, operations=metrics.operations, metrics=metrics.prometheus, tally=tally
+            engine,
+            store,
+            self.settings,
+            operations=metrics.operations,
+            metrics=metrics.prometheus,
+            tally=tally,
+            refresher=self._refresher,
         )
         guard = Guard(app, self.settings, self.slot, self.log, self._rate_limit())
         traced, end_traces = with_traces(guard, self.log)
@@ -127,9 +136,11 @@ class Worker:
             await self._start(engine)
             if not self.fresh:
                 await listener.listen(self._socket)
+            self._refresher.start()
             await self._until_stopped(engine)
         finally:
             engine.ready = False
+            await self._refresher.close()
             self.slot.set(Field.STATE, State.STOPPING)
             await listener.stop(self.settings.limits.stop_seconds)
             await engine.close()

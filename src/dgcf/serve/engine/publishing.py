@@ -1,0 +1,74 @@
+"""Publishing models: which copy is served next, which one a rollback returns to, and which copies are kept."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from dgcf.serve.engine.served import SUFFIX
+from dgcf.serve.errors import ModelRefusedError, UnknownError
+from dgcf.serve.events.records import LOADED, MAIN, ModelRow
+from dgcf.serve.events.store import EventStore
+from dgcf.serve.settings import Settings
+
+MOST_ROWS = 10_000
+"""Published models, the newest ones, that a rollback and the deletion of copies look at."""
+_YOUNG = 3600.0  # seconds in which a copy that is not published yet is not deleted
+
+
+class Publishing:
+    """The published models of an arm, and their copies in the models folder."""
+
+    def __init__(self, settings: Settings, store: EventStore, arm: str = MAIN) -> None:
+        self._settings, self._store, self.arm = settings, store, arm
+
+    def copy_of(self, sha256: str) -> Path:
+        """Return the path of the copy of a model, which may be deleted."""
+        return self._settings.models_folder / f"{sha256}{SUFFIX}"
+
+    def take(self, path: Path, sha256: str) -> None:
+        """Move a file among the copies."""
+        self._settings.models_folder.mkdir(parents=True, exist_ok=True)
+        path.replace(self.copy_of(sha256))
+
+    def was_loaded_last(self, sha256: str) -> bool:
+        """Return whether a model is the one that was last loaded from the path of the settings."""
+        rows = self._store.models(1, arm=self.arm, origins=LOADED) or self._store.models(1, arm=self.arm)
+        return bool(rows) and rows[0].sha256 == sha256
+
+    def earlier(self, version: int | None) -> ModelRow:
+        """Return the model that a rollback returns to: a ``version``, or the one before the present one.
+
+        The one before a rollback's model is the one before its first publication, so that rollbacks go further back.
+        """
+        rows = self._store.models(MOST_ROWS, arm=self.arm)
+        present = rows[0] if rows else None
+        if version is not None:
+            row = next((row for row in rows if row.version == version), None)
+            if row is None:
+                raise UnknownError(f"there is no model {version}; GET /v1/models lists them.")
+        else:
+            first = [row for row in rows if present and row.sha256 == present.sha256 and row.origin != "rollback"]
+            before = min((row.version for row in first), default=present.version if present else 0)
+            older = (row for row in rows if row.version < before and row.origin != "rollback")
+            row = next(older, None)
+            if row is None:
+                raise ModelRefusedError("there is no earlier model to return to; the present one stays.")
+        if not self.copy_of(row.sha256).is_file():
+            raise ModelRefusedError(
+                f"the copy of model {row.version} is deleted, since only the last {self._settings.keep_models} models "
+                "are kept (--keep-models); the present one stays."
+            )
+        return row
+
+    def clean(self) -> None:
+        """Delete the copies of all but the last models of each arm; copies that are not published yet stay an hour."""
+        kept = set[str]()
+        for arm in self._settings.arms:
+            rows = self._store.models(MOST_ROWS, arm=arm)
+            kept |= set(list(dict.fromkeys(row.sha256 for row in rows))[: self._settings.keep_models])
+        published = {row.sha256 for row in self._store.models(MOST_ROWS)}
+        for path in self._settings.models_folder.glob(f"*{SUFFIX}"):
+            young = path.stem not in published and time.time() - path.stat().st_mtime < _YOUNG
+            if path.stem not in kept and not young:
+                path.unlink(missing_ok=True)
