@@ -77,19 +77,18 @@ export class Administration {
   // -- what an administrator does ---------------------------------------------------------------------------------------
 
   async start() {
-    await this.act(() => post("admin/refresh"), "The refresh has begun.");
+    await this.act(() => post("admin/refresh"), () => "The refresh has begun.");
   }
 
   async rollBack(row) {
-    const content = h("p", { class: "muted" }, `All requests are answered by version ${row.version} again, without downtime. No version is deleted, so that you can go forward again.`);
+    const content = h("p", { class: "muted" }, `All requests are answered by the model of v${row.version} again, under a new version number and without downtime. The model that is served now stays available, so that you can return to it.`);
     if (!(await confirmed({ title: `Roll back to v${row.version}?`, content, verb: `Serve v${row.version}` }))) return;
-    await this.act(() => post("admin/rollback", { version: row.version }), `Rolled back to v${row.version}.`);
+    await this.act(() => post("admin/rollback", { version: row.version }), (model) => `The model of v${row.version} is served again, as v${model.version}.`);
   }
 
   async act(send, done) {
     try {
-      await send();
-      toast(done);
+      toast(done(await send()));
     } catch (error) {
       complain(error);
     }

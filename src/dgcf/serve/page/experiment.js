@@ -1,7 +1,7 @@
 // The experiment: users, conversions and rate of each arm, what is decided, and how much shadow models differ.
 
 import { h } from "./dom.js";
-import { count, moment, percent } from "./format.js";
+import { count, counted, milliseconds, moment, percent } from "./format.js";
 
 /** Return the card of the answer of `/v1/experiments`. */
 export function experimentCard(data) {
@@ -14,12 +14,16 @@ export function experimentCard(data) {
     h("div", { class: "chart-head" }, h("h2", { id: "experiment-title" }, title), data.since && h("p", { class: "mask" }, `since ${moment(data.since)}`)),
     runs ? table(data.arms) : h("p", { class: "muted" }, "No experiment runs: every user is answered by the same model."),
     lines.length > 0 && h("ul", { class: "verdicts" }, lines),
-    runs && h("p", { class: "fine" }, HOW),
+    runs && h("p", { class: "fine" }, how(data)),
   );
 }
 
-const HOW =
-  "A user converts with a first event after the first list of the arm. A verdict holds whenever you look: it is wrong in at most 5% of experiments. The 95% interval of a rate holds at one time of looking.";
+/** Return what counts as a conversion, and what the intervals mean. */
+function how({ kinds, alpha }) {
+  const what = kinds?.length ? ` (${kinds.join(", ")})` : "";
+  const wrong = alpha === undefined ? "" : ` All verdicts together are wrong in at most ${percent(alpha)} of experiments.`;
+  return `A user converts with an event${what} after the first list of the experiment. A verdict holds whenever and however often you look.${wrong} The 95% interval of a rate holds at one time of looking.`;
+}
 
 function table(arms) {
   const columns = ["Arm", "Rate", "95% interval", "Users", "Conversions", "Share", "Model"];
@@ -54,7 +58,9 @@ function verdict({ arm, against, difference, low, high, significant }) {
   return h("li", {}, h("span", { class: significant ? "badge" : "badge popular" }, significant ? "Decided" : "Open"), h("span", {}, text));
 }
 
-function shadow({ arm, answers, overlap }) {
+function shadow({ arm, answers, overlap, mean_ms: mean, dropped }) {
   const same = overlap === null ? "" : `; ${percent(overlap)} of the items are also in the list that was sent`;
-  return h("li", {}, h("span", { class: "badge popular" }, "Shadow"), h("span", {}, `${arm} has made ${count(answers)} lists that nobody saw${same}.`));
+  const time = typeof mean === "number" ? `, in ${milliseconds(mean)} each` : "";
+  const left = dropped ? `; ${counted(dropped, "list")} were left out, because the service was busy` : "";
+  return h("li", {}, h("span", { class: "badge popular" }, "Shadow"), h("span", {}, `${arm} has made ${counted(answers, "list")} that nobody saw${time}${same}${left}.`));
 }

@@ -6,6 +6,8 @@ import { duration, moment } from "./format.js";
 
 const RESULTS = { published: "Published", unchanged: "Nothing new", refused: "Refused", failed: "Failed" };
 
+const STEPS = { export: "reading events", read: "reading the model", check: "comparing on held-out events", update: "learning from the events", save: "saving", publish: "publishing" };
+
 export class Refresh {
   /** `start()`: begins a refresh. */
   constructor(start) {
@@ -28,7 +30,7 @@ export class Refresh {
     this.running = running;
     this.button.setAttribute("aria-disabled", String(running));
     this.state.className = running ? "live" : "live paused";
-    this.state.textContent = running ? `Running${data.step ? `: ${data.step}` : ""}` : "Idle";
+    this.state.textContent = running ? `Running${data.step ? `: ${STEPS[data.step] ?? data.step}` : ""}` : "Idle";
     fill(this.facts, factsOf(data).map(([name, value, tone]) => h("div", {}, h("dt", {}, name), h("dd", { class: tone ?? null }, value))));
   }
 }
@@ -41,7 +43,7 @@ function factsOf(data) {
     ["Last result", resultOf(last), bad ? "bad" : null],
     last && ["Ended", `${moment(last.ended)}, after ${duration((Date.parse(last.ended) - Date.parse(last.started)) / 1000)}`],
     ["Every", data.every === null ? "only when started here or by the API" : duration(data.every)],
-    data.next && ["Next", moment(data.next)],
+    data.every !== null && data.state === "idle" && ["Next", data.next ? moment(data.next) : "none after a roll-back, until one is started here"],
   ].filter(Boolean);
 }
 

@@ -3,7 +3,7 @@
 import { fill, h } from "./dom.js";
 import { count, metric, moment } from "./format.js";
 
-const ORIGINS = { start: "with the start", reload: "by a reload", refresh: "by a refresh", rollback: "by a roll-back" };
+const ORIGINS = { start: "with the start", reload: "by a reload", refresh: "by a refresh" };
 const MAIN = "main";
 
 export class Versions {
@@ -20,8 +20,9 @@ export class Versions {
     const rows = [...models].sort((a, b) => b.version - a.version);
     const focused = this.element.contains(document.activeElement);
     const before = beforeServed(rows);
+    const served = servedIn(rows);
     fill(this.acts, before && this.button("Roll back", before, "secondary small", `Roll back to v${before.version}, the version before`));
-    fill(this.list, rows.map((row) => this.row(row)));
+    fill(this.list, rows.map((row) => this.row(row, rows, served)));
     if (focused && !this.element.contains(document.activeElement)) this.heading.focus({ preventScroll: true });
   }
 
@@ -29,15 +30,15 @@ export class Versions {
     return h("button", { type: "button", class: tone, "aria-label": label, on: { click: () => this.rollBack(row) } }, text);
   }
 
-  row(row) {
-    const arm = row.arm && row.arm !== MAIN ? row.arm : null;
+  row(row, rows, served) {
+    const arm = armOf(row);
     const [name, value] = mainMetric(row.card);
-    const back = !row.serving && row.available && !arm;
+    const back = row.available && !arm && row.sha256 !== served?.sha256;
     return h(
       "li",
       { class: "version-row", "data-version": row.version },
       h("div", { class: "version-name" }, h("strong", {}, `v${row.version}`), row.serving && h("span", { class: "badge" }, arm ? `Arm ${arm}` : "Served"), arm && !row.serving && h("span", { class: "badge popular" }, `Arm ${arm}`)),
-      h("div", { class: "version-how" }, moment(row.published), h("small", { class: "muted" }, ORIGINS[row.origin] ?? row.origin ?? "")),
+      h("div", { class: "version-how" }, moment(row.published), h("small", { class: "muted" }, originOf(row, rows))),
       h("div", { class: "version-how" }, value === null ? "–" : metric(value), h("small", { class: "muted" }, name)),
       h("div", { class: "version-act" }, back ? this.button("Serve again", row, "plain small", `Serve v${row.version} again`) : !row.available && h("small", { class: "muted" }, "File deleted")),
       this.card(row),
@@ -51,11 +52,28 @@ export class Versions {
   }
 }
 
-/** Return the newest version before the one that is served whose file is still there. */
+/** Return the version that the service rolls back to: the one before the first publication of the model it serves. */
 function beforeServed(rows) {
-  const main = rows.filter((row) => !row.arm || row.arm === MAIN);
-  const served = main.find((row) => row.serving);
-  return served && main.find((row) => row.version < served.version && row.available && row.sha256 !== served.sha256);
+  const loaded = rows.filter((row) => row.origin !== "rollback" && armOf(row) === null);
+  const served = servedIn(rows);
+  const first = served && (loaded.findLast((row) => row.sha256 === served.sha256) ?? served);
+  const before = first && loaded.find((row) => row.version < first.version);
+  return before?.available ? before : null;
+}
+
+function servedIn(rows) {
+  return rows.find((row) => row.serving && armOf(row) === null);
+}
+
+function armOf(row) {
+  return row.arm && row.arm !== MAIN ? row.arm : null;
+}
+
+/** Return how a version came. */
+function originOf(row, rows) {
+  if (row.origin !== "rollback") return ORIGINS[row.origin] ?? row.origin ?? "";
+  const same = rows.findLast((one) => one.sha256 === row.sha256);
+  return `by a roll-back to v${same.version}`;
 }
 
 /** Return name and value of the first metric of a card, the one that a refresh compares by. */
