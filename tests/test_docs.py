@@ -115,6 +115,7 @@ def prepared(folder: Path) -> None:
 FILES: dict[str, list[Callable[[Path], None]]] = {
     "README.md": [lambda folder: films(folder, "purchases.csv"), newer, demo],
     "docs/data.md": [lambda folder: films(folder, "ratings.csv")],
+    "docs/forget.md": [lambda folder: films(folder, "purchases.csv")],
     "docs/graph.md": [prepared],
     "docs/recommend.md": [lambda folder: films(folder, "ratings.csv")],
     "docs/update.md": [lambda folder: films(folder, "purchases.csv"), newer, stock],
