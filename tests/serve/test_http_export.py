@@ -97,7 +97,7 @@ def test_a_full_disk_refuses_the_export_alone(empty: InProcess, monkeypatch: pyt
     def full(*arguments: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(export, "_write_rows", full)
+    monkeypatch.setattr(events_export, "_write_rows", full)
     reply = empty.get("/v1/events/export")
     assert reply.status == 503
     assert reply.headers["retry-after"]

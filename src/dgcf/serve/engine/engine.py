@@ -248,7 +248,9 @@ class Engine:
 
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Hold the lock of loading; raise ``ModelRefusedError`` if another model is being loaded."""
+        """Hold the lock of loading; raise ``ModelRefusedError`` if another request has it."""
+        if self._following is not None and not self._following.done():  # a model that was published just now
+            await asyncio.wait([self._following])
         if self._reloading.locked():
             raise ModelRefusedError("another model is being loaded; repeat the request when it is done.")
         async with self._reloading:

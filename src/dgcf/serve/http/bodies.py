@@ -63,10 +63,13 @@ class Body:
 
     async def read(self, scope: Scope, receive: Receive, limit: int) -> Any:
         """Return the checked body; raise an error with status 400, 413, 415 or 422."""
-        if self.optional and not _declares_body(scope):
-            return self.check({})
-        _check_media_type(scope)
+        if not self.optional:
+            _check_media_type(scope)
         content = await read_bytes(receive, limit)
+        if self.optional:
+            if not content:
+                return self.check({})
+            _check_media_type(scope)
         try:
             value = from_json(content, allow_inf_nan=False)
         except (ValueError, RecursionError) as problem:
@@ -119,12 +122,6 @@ async def read_bytes(receive: Receive, limit: int) -> bytes:
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
         message = await receive()
-
-
-def _declares_body(scope: Scope) -> bool:
-    """Return whether a request says that it has a body that is not empty."""
-    headers = dict(scope["headers"])
-    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip() != b"0"
 
 
 def _check_media_type(scope: Scope) -> None:
