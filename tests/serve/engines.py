@@ -16,9 +16,10 @@ from dgcf.data.synthetic import planted
 from dgcf.ids import RawId
 from dgcf.ranking.rankings import ItemWeights
 from dgcf.recommend import Recommender
-from dgcf.serve.engine import Engine
 from dgcf.serve.events.records import Event, ItemRecord
 from dgcf.serve.events.store import EventStore
+from dgcf.serve.experiments.split import engine_of
+from dgcf.serve.experiments.tally import Tally
 from dgcf.serve.settings import Settings
 from tests.recommend.conftest import random_dataset
 
@@ -112,7 +113,8 @@ class Running:
         self.loop = asyncio.new_event_loop()
         self.settings = Settings(model, folder, **settings)
         self.store = EventStore.open(self.settings.events_file)
-        self.engine = Engine(self.settings, self.store)
+        self.tally = Tally()
+        self.engine = engine_of(self.settings, self.store, self.tally)
         self._fresh = fresh
 
     def __enter__(self) -> Self:

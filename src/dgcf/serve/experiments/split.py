@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from dgcf.serve.experiments.exposures import Exposures
 from dgcf.serve.experiments.shadow import Shadow
 from dgcf.serve.experiments.tally import ArmField, Tally
 from dgcf.serve.settings import Settings
+
+log = logging.getLogger("dgcf.serve")
 
 
 def engine_of(settings: Settings, store: EventStore, tally: Tally | None = None) -> Engine:
@@ -43,6 +46,7 @@ class SplitEngine(Engine):
         if more.experiment is not None:
             self._exposures = Exposures(store, more.experiment, self._overlay, tally)
         self._tasks: list[asyncio.Task[None]] = []
+        self._counts = False  # whether lists are for users: the first one is made to warm up
 
     async def start(self, *, fresh: bool = True) -> None:
         """Load the models of all arms; raise ``ConfigError`` if they were trained on different data."""
@@ -50,21 +54,26 @@ class SplitEngine(Engine):
             await engine.start(fresh=fresh)
         await super().start(fresh=fresh)
         if fresh:
-            self._check_data()
+            await self._check_data()
         working = [shadow.run() for shadow in self._shadows]
         working += [] if self._exposures is None else [self._exposures.run()]
         self._tasks = [asyncio.create_task(work) for work in working]
+        self._counts = True
 
-    def _check_data(self) -> None:
-        own = self._require_served().snapshot.about.get("dataset", {}).get("fingerprint")
+    async def _check_data(self) -> None:
+        """Refuse an experiment that begins with arms of different data; one that has begun goes on after a reload."""
+        experiment, own = self.settings.more.experiment, await _fingerprint(self)
         for arm, engine in self._engines.items():
-            other = engine._require_served().snapshot.about.get("dataset", {}).get("fingerprint")
-            if other != own:
-                raise ConfigError(
-                    f"the model of the arm {arm}, {engine.path}, was trained on other data (fingerprint "
-                    f"{str(other)[:12]}) than the main one (fingerprint {str(own)[:12]}); train both on the same "
-                    "dataset."
-                )
+            other = await _fingerprint(engine)
+            if experiment is None or arm in self.settings.more.shadows or other == own:
+                continue
+            if await self._load(lambda: self.store.experiment_counts(experiment, ())):
+                log.warning("the model of the arm %s was trained on other data than the main one", arm)
+                continue
+            raise ConfigError(
+                f"the model of the arm {arm}, {engine.path}, was trained on other data (fingerprint {other[:12]}) than "
+                f"the main one (fingerprint {own[:12]}); train both on the same dataset."
+            )
 
     async def close(self) -> None:
         """Answer what waits, store the exposures, and end the threads."""
@@ -114,6 +123,8 @@ class SplitEngine(Engine):
     def _note(self, ask: Ask, arm: str, answer: dict[str, Any]) -> None:
         """Name the arm in an answer, count it, and note what experiment and shadows need of it."""
         answer["arm"] = arm
+        if not self._counts:
+            return
         self.tally.add(arm, ArmField.REQUESTS)
         if self._exposures is not None and ask.user is not None:
             self._exposures.note(ask.user, arm)
@@ -165,3 +176,8 @@ class SplitEngine(Engine):
             if not exposed:
                 raise
             return {"user": user, "events": 0}
+
+
+async def _fingerprint(engine: Engine) -> str:
+    """Return the fingerprint of the data that the model of an engine was trained on."""
+    return str((await engine.model())["dataset"]["fingerprint"])
