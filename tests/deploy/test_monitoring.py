@@ -17,13 +17,12 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deploy.files import DEPLOY, output_of, program, read_yaml
-from tests.serve.service import READ, WRITE, Service, tokens_file, wait_for
+from tests.serve.service import ADMIN, READ, WRITE, Service, tokens_file, wait_for
 
 PROMETHEUS = DEPLOY / "prometheus"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "dgcf.json").read_text())
 ALERTS = [rule for group in read_yaml("prometheus", "alerts.yml")["groups"] for rule in group["rules"]]
 METRIC = re.compile(r"\bdgcf_\w+")
-IN_TROUBLE_ONLY = {"Requests by route", "99th percentile by route"}
 
 
 def targets() -> dict[str, str]:
@@ -52,10 +51,17 @@ def use(service: Service) -> None:
 @pytest.fixture(scope="module")
 def running(model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
-    with Service(
-        model_file, folder / "data", "--tokens", str(tokens_file(folder, "read", "write", "admin"))
-    ) as service:
+    words = ["--tokens", str(tokens_file(folder, "read", "write", "admin")), "--arm", f"b={model_file}"]
+    words += ["--experiment", "colours", "--shadow", f"s={model_file}", "--shadow-share", "1"]
+    with Service(model_file, folder / "data", *words) as service:
+        refresh(service)
         yield service
+
+
+def refresh(service: Service) -> None:
+    """Carry out a refresh without events, which publishes nothing."""
+    assert service.request("POST", "/v1/admin/refresh", token=ADMIN).status_code == 202
+    wait_for(lambda: service.get("/v1/admin/refresh", token=ADMIN).json()["state"] == "idle")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
