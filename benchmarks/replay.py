@@ -1,7 +1,7 @@
 """Replay 30 days of a dated log: fold-in only, warm start (``dgcf update``) and full retraining, day by day.
 
-    python -m benchmarks.replay {ml-1m,drifting} [--first-day DAY] [--days 30] [--retrain-every 3] [--out FILE]
-    python -m benchmarks.replay --render
+    python -m benchmarks.replay {ml-1m,drifting} [--first-day DAY] [--days 30] [--retrain-every 3] [--only WAY]
+    python -m benchmarks.replay --render          # all take --out FILE, the records
 
 The model is trained before the first day, by ``dgcf train --on everything``. Each day adds its rows:
 
@@ -20,7 +20,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,6 +50,7 @@ AHEAD = 7
 QUIET = Options("cpu", "train", 1e9, (), lambda: nullcontext(Observer()), lambda message: None)
 Record = dict[str, Any]
 CHAINS = {"warm": How(held_out=0.0)}
+WAYS = ("fold-in", *CHAINS, "retrained")
 
 
 def movielens() -> tuple[TimedLog, int]:
@@ -117,11 +118,11 @@ def replay(
     first: int | None,
     days: int,
     every: int,
-    chains: Mapping[str, How],
+    ways: Collection[str],
     folder: Path,
     write: Callable[[Record], None],
 ) -> None:
-    """Replay ``days`` days, and write a record for each day and each way to refresh."""
+    """Replay ``days`` days, and write a record for each day and each of the ``ways`` to refresh."""
     log, start = LOGS[name]()
     start = start if first is None else first
     base, began = log.between(0, start), int(log.time[0])
@@ -133,6 +134,7 @@ def replay(
     chosen = {key: summary["settings"][key] for key in ("epochs", "blend", "blend_weights")}
     about = {"log": name, "pairs_before": len(base), "chosen": chosen, "hardware": hardware()}
     write({"kind": "base", **about, "seconds": seconds, "days_before": (start - began) // DAY})
+    chains = {way: how for way, how in CHAINS.items() if way in ways}
     last = dict.fromkeys(chains, folder / "base")
     for day in range(days):
         now, end = start + day * DAY, start + (day + 1) * DAY
@@ -145,15 +147,16 @@ def replay(
         def record(way: str, spent: float, more: Record, ahead: TimedLog = ahead, known: TimedLog = known) -> None:
             write({**common, "way": way, "seconds": spent, **quality(target[way], known, ahead), **more})  # noqa: B023
 
-        _, spent = timed(lambda: update(folder / "base", since, target["fold-in"], QUIET, How(epochs=0)))  # noqa: B023
-        record("fold-in", spent, {})
+        if "fold-in" in ways:
+            _, spent = timed(lambda: update(folder / "base", since, target["fold-in"], QUIET, How(epochs=0)))  # noqa: B023
+            record("fold-in", spent, {})
         for way, how in chains.items():
             answer, spent = timed(lambda: update(last[way], rows, target[way], QUIET, how))  # noqa: B023
             counts = {key: answer[key] for key in ("new_users", "new_items", "held_out")}
             epochs = {"epochs": answer["update"]["epochs"], "best": answer["update"]["best_epoch"]}
             record(way, spent, {**counts, **epochs})
             last[way] = target[way]
-        if every and day % every == every - 1:
+        if "retrained" in ways and every and day % every == every - 1:
             _, spent = timed(lambda: retrain(known, chosen, folder, target["retrained"]))  # noqa: B023
             record("retrained", spent, {"epochs": chosen["epochs"]})
 
@@ -171,6 +174,7 @@ def main() -> None:
     parser.add_argument("--first-day", help="a date, or a number of days from the first event")
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--retrain-every", type=int, default=3)
+    parser.add_argument("--only", choices=WAYS, help="measure one way alone; its lists are those of a run with all")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--render", action="store_true")
     args = parser.parse_args()
@@ -192,7 +196,8 @@ def main() -> None:
             file.write(json.dumps(record) + "\n")
 
     with tempfile.TemporaryDirectory() as folder:
-        replay(args.log, first, args.days, args.retrain_every, CHAINS, Path(folder), write)
+        ways = WAYS if args.only is None else (args.only,)
+        replay(args.log, first, args.days, args.retrain_every, ways, Path(folder), write)
 
 
 if __name__ == "__main__":

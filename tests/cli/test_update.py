@@ -127,7 +127,8 @@ def test_three_updates_give_a_run_like_any_other(shop: Path, tmp_path: Path) -> 
 
 def test_recommender_file_is_updated_as_its_run(shop: Path, tmp_path: Path) -> None:
     load(shop / "run").save(tmp_path / "shop.dgcf")
-    words = (shop / "night0.csv", "--epochs", "1", "--held-out", "0")
+    # The file does not know the order of its pairs, so that only the run could favour recent ones.
+    words = (shop / "night0.csv", "--epochs", "1", "--held-out", "0", "--set", "recency=0")
     invoke("update", tmp_path / "shop.dgcf", *words, "--out", tmp_path / "file")
     invoke("update", shop / "run", *words, "--out", tmp_path / "run")
     a, b = load(tmp_path / "file").snapshot, load(tmp_path / "run").snapshot
@@ -164,18 +165,42 @@ def test_only_folding_in_keeps_the_trained_weights(shop: Path, tmp_path: Path) -
     np.testing.assert_array_equal(after[more : more + len(before) - users], before[users:])
 
 
-def test_default_training_continues_with_the_rates_of_an_update(shop: Path, tmp_path: Path) -> None:
-    words = ("--set", "dim=4", "--set", "epochs=1", "--set", "blend=none", "--set", "l2=0.002", "--no-baselines")
-    invoke("train", shop / "old", *words, "--out", tmp_path / "run")
+DEFAULTS = ("--set", "dim=4", "--set", "epochs=1", "--set", "blend=none", "--no-baselines")
+
+
+def test_default_training_continues_with_the_settings_of_an_update(shop: Path, tmp_path: Path) -> None:
+    invoke("train", shop / "old", *DEFAULTS, "--set", "l2=0.002", "--out", tmp_path / "run")
     for number in range(2):  # of the second update, they are those of the first
         source = tmp_path / ("first" if number else "run")
         target = tmp_path / ("second" if number else "first")
         settings = invoke("update", source, shop / f"night{number}.csv", "--out", target)["settings"]
-        assert (settings["learning_rate"], settings["l2"]) == (0.008, 0.002)
+        assert (settings["learning_rate"], settings["l2"], settings["recency"]) == (0.008, 0.002, 0.5)
     plain = ("--preset", "plain", "--set", "dim=4", "--set", "epochs=1", "--model", "bpr-mf")
     invoke("train", shop / "old", *plain, "--out", tmp_path / "plain")
     settings = invoke("update", tmp_path / "plain", shop / "night0.csv", "--out", tmp_path / "more")["settings"]
-    assert (settings["learning_rate"], settings["l2"]) == (0.001, 0.001)
+    assert (settings["learning_rate"], settings["l2"], settings["recency"]) == (0.001, 0.001, 0.0)
+
+
+def test_update_without_an_order_draws_all_pairs_alike(shop: Path, tmp_path: Path) -> None:
+    invoke("data", "prepare", shop / "old.csv", "--out", tmp_path / "untimed")
+    invoke("train", tmp_path / "untimed", *DEFAULTS, "--out", tmp_path / "run")
+    invoke("train", shop / "old", *DEFAULTS, "--out", tmp_path / "timed")
+    invoke("update", tmp_path / "timed", shop / "night0.csv", "--out", tmp_path / "first")
+    load(tmp_path / "first").save(tmp_path / "shop.dgcf")  # of an update that favoured recent pairs
+    for source in ("run", "shop.dgcf"):
+        answer = invoke("update", tmp_path / source, shop / "night1.csv", "--out", tmp_path / f"updated-{source}")
+        assert answer["settings"]["recency"] == 0.0
+        assert answer["new_pairs"] > 0
+
+
+def test_recency_that_the_training_had_is_kept(shop: Path, tmp_path: Path) -> None:
+    invoke("data", "prepare", shop / "old.csv", "--keep-order", "--keep-times", "--out", tmp_path / "old")
+    invoke("train", tmp_path / "old", *DEFAULTS, "--set", "recency=0.8", "--out", tmp_path / "run")
+    answer = invoke("update", tmp_path / "run", shop / "night0.csv", "--out", tmp_path / "first")
+    assert answer["settings"]["recency"] == 0.8
+    load(tmp_path / "run").save(tmp_path / "shop.dgcf")
+    said = refusal("update", tmp_path / "shop.dgcf", shop / "night0.csv", "--out", tmp_path / "second")
+    assert "recency needs the order of all pairs" in said
 
 
 def test_solved_model_is_solved_again(shop: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.data.columns import ReadOptions
 from dgcf.data.event_export import export_options, is_event_export
-from dgcf.data.forget import LIST, without_old_rows
+from dgcf.data.forget import LIST, entries_of, without_old_rows
 from dgcf.data.interactions import RatingFilter, collect
 from dgcf.data.pairs import Pairs
 from dgcf.data.paths import is_read
@@ -38,7 +38,7 @@ from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, build, pick_device, resolve, train_together
 from dgcf.train.api import Prepared, is_forecast
 from dgcf.train.blend import BlendConfig, Blender
-from dgcf.train.presets import settings_of_update
+from dgcf.train.presets import Size, settings_of_update
 from dgcf.train.warm_start import GATES, LAYER0, Start, Weights, warm_start
 
 _AT_LEAST = re.compile(r"rating >= (\S+)")
@@ -111,7 +111,8 @@ class Parent:
         """Return the recipe of an update: the model's own, with at most so many epochs, and each of them validated.
 
         The first epoch of the run is the start, which takes no step. The choice of item weights is kept, unless the
-        updated ``dataset`` lacks the times that a part needs. A default training continues with other rates.
+        updated ``dataset`` lacks the times that a part needs. A default training continues with other rates, and draws
+        recent pairs more often.
         """
         blend = dict(self.blend or {})
         if blend and dataset.train.time is None:
@@ -119,7 +120,8 @@ class Parent:
         own = self.recipe.settings()
         if not self.recipe.entry.solved:
             own |= {"epochs": epochs + 1, "evaluate_every": 1, "min_epochs": 0, "patience": patience}
-            own |= settings_of_update(self.recipe.preset, own)
+            sizes, ordered = (Size.of(self.dataset), Size.of(dataset)), dataset.train.place is not None
+            own |= settings_of_update(self.recipe.preset, own, *sizes, ordered=ordered)
         return resolve(self.recipe.name, preset=self.recipe.preset, settings={**own, **blend, **(settings or {})})
 
 
@@ -277,7 +279,7 @@ def read_new_rows(source: Any, parent: Parent, read: ReadOptions | None = None) 
 
     Rows of forgotten users that are not known to be later than the forgetting are left out.
     """
-    return without_old_rows(_read_new_rows(source, parent, read), parent.dataset.record.get(LIST, []))
+    return without_old_rows(_read_new_rows(source, parent, read), entries_of(parent.dataset.record))
 
 
 def _read_new_rows(source: Any, parent: Parent, read: ReadOptions | None) -> Dataset:
@@ -341,8 +343,13 @@ def note_if_unknown(rows: Dataset, parent: Parent) -> str | None:
 
 
 def require_order(parent: Parent) -> None:
-    """Raise ``DataError`` for a model that samples by the order of pairs, if that order is not known."""
-    if parent.recipe.train.recency > 0 and parent.dataset.order is None:
+    """Raise ``DataError`` for a model that was trained by the order of pairs, if that order is not known.
+
+    That an update favours recent pairs does not count: without an order, the next one does not.
+    """
+    size, own = Size.of(parent.dataset), parent.recipe.settings()
+    own |= settings_of_update(parent.recipe.preset, own, size, size, ordered=False)
+    if own.get("recency") and parent.dataset.order is None:
         raise DataError(
             "the setting recency needs the order of all pairs, which a saved recommender does not hold; give the run "
             "folder that it was trained in."

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from dgcf.config import Value
 from dgcf.data.dataset import Dataset
 from dgcf.errors import ConfigError, did_you_mean
 from dgcf.models.catalog import Entry
@@ -70,6 +71,8 @@ DEFAULT_LOOP: Settings = {
 # An update of a default training goes through all pairs again, night after night. With the rates of the first training,
 # that overfits; chosen on a drifting log (docs/update.md).
 DEFAULT_UPDATE: Mapping[str, float] = {"learning_rate": 8e-3, "l2": 5e-3}
+# What a user takes after an update is most like what the user took last (docs/update.md).
+RECENCY_OF_UPDATE = 0.5
 DEFAULT_DGCF: Settings = {"self_loop": False, "blend": "auto"}
 STEPS_PER_EPOCH = 72
 SMALLEST_BATCH, LARGEST_BATCH = 256, 16_384
@@ -120,11 +123,22 @@ def preset_settings(preset: str, model: Entry, dataset: str, size: Size = UNKNOW
     return {**loop, **width, **BASELINE, **BASELINE_BY_DATASET.get(family, {})}
 
 
-def settings_of_update(preset: str, settings: Settings) -> Mapping[str, float]:
-    """Return the settings that an update replaces: those of a default training that are as the preset has them."""
+def settings_of_update(
+    preset: str, settings: Settings, before: Size, after: Size, *, ordered: bool
+) -> dict[str, Value]:
+    """Return the settings that an update replaces: those of a default training that are as the preset has them.
+
+    ``before`` and ``after``: the training data of the model and of the update. ``ordered``: whether the order of its
+    pairs is known, so that it can favour recent ones.
+    """
     if preset != DEFAULT:
         return {}
-    return {key: value for key, value in DEFAULT_UPDATE.items() if settings.get(key) == DEFAULT_LOOP[key]}
+    replaced: dict[str, Value] = {k: v for k, v in DEFAULT_UPDATE.items() if settings.get(k) == DEFAULT_LOOP[k]}
+    if settings.get("batch_size") == batch_for(before):
+        replaced["batch_size"] = batch_for(after)
+    if settings.get("recency") in (0.0, RECENCY_OF_UPDATE) and not settings.get("weighted_sampling"):
+        replaced["recency"] = RECENCY_OF_UPDATE if ordered else 0.0
+    return replaced
 
 
 def settings_by_data(preset: str, model: Entry) -> frozenset[str]:
@@ -136,6 +150,12 @@ def settings_by_data(preset: str, model: Entry) -> frozenset[str]:
     return frozenset(key for key in keys if any(choice.get(key) != choices[0].get(key) for choice in choices))
 
 
+def batch_for(size: Size) -> int:
+    """Return the batch size of the default preset: the power of two with about ``STEPS_PER_EPOCH`` steps an epoch."""
+    exponent = round(math.log2(max(size.n_pairs / STEPS_PER_EPOCH, 1)))
+    return min(max(1 << exponent, SMALLEST_BATCH), LARGEST_BATCH)
+
+
 def _steps_for(size: Size) -> dict[str, object]:
     """Return the batch size and the most epochs for data of this size.
 
@@ -144,8 +164,7 @@ def _steps_for(size: Size) -> dict[str, object]:
     """
     if not size.n_pairs:
         return {"epochs": MOST_EPOCHS}
-    exponent = round(math.log2(max(size.n_pairs / STEPS_PER_EPOCH, 1)))
-    batch = min(max(1 << exponent, SMALLEST_BATCH), LARGEST_BATCH)
+    batch = batch_for(size)
     edges, rows = 4 * size.n_pairs, 10 * batch
     epoch_work = math.ceil(size.n_pairs / batch) * 64 * (6 * edges + 12 * rows)
     epochs = min(max(round(STEP_WORK / epoch_work), FEWEST_EPOCHS), MOST_EPOCHS)
