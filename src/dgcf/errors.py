@@ -16,6 +16,8 @@ class DgcfError(Exception):
 
     kind: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 1
+    shown_elsewhere = False
+    """Whether the first of several processes shows the error."""
 
     @property
     def hint(self) -> str | None:

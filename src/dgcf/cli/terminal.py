@@ -49,6 +49,11 @@ def notify(message: str) -> None:
     err.print(printable_line(message), soft_wrap=True)
 
 
+def be_silent() -> None:
+    """Show nothing but errors of this process: another process reports on the work that they share."""
+    out.quiet = err.quiet = True
+
+
 def warn(message: str) -> None:
     """Print a warning on stderr."""
     _label("warning:", "yellow", message)
@@ -60,6 +65,8 @@ def _label(word: str, colour: str, message: str) -> None:
 
 def emit(result: Mapping[str, Any], as_json: bool, show: Callable[[], None]) -> None:
     """Print a result on stdout, as JSON or by calling ``show``."""
+    if out.quiet:
+        return
     if as_json:
         _print_json(result)
     else:
@@ -146,8 +153,11 @@ def run(app: typer.Typer) -> None:
 
 def report(problem: BaseException, command: Any, arguments: Sequence[str]) -> int:
     """Print an error as one sentence, with ``--json`` also as an object on stdout, and return the exit code."""
-    name = type(problem).__name__
+    name, silent = type(problem).__name__, out.quiet
     failure = failure_of(problem, lambda: _command_path(command, arguments))
+    if silent and failure is not None and (failure.code == INTERRUPTED or getattr(problem, "shown_elsewhere", False)):
+        return failure.code
+    err.quiet = False
     if failure is None or os.environ.get("DGCF_DEBUG"):
         err.print("".join(traceback.format_exception(problem)).rstrip(), soft_wrap=True)
     if failure is None:
@@ -156,7 +166,7 @@ def report(problem: BaseException, command: Any, arguments: Sequence[str]) -> in
         notify(failure.message)
     else:
         _label("error:", "red", failure.message)
-    if "--json" in arguments and not isinstance(problem, ResultNotWrittenError):
+    if "--json" in arguments and not silent and not isinstance(problem, ResultNotWrittenError):
         with contextlib.suppress(OSError):
             _print_json(failure.to_dict())
     return failure.code

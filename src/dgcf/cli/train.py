@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from dgcf.cli import completion
 from dgcf.cli.inputs import (
@@ -22,7 +22,7 @@ from dgcf.cli.inputs import (
     set_option,
     with_read_options,
 )
-from dgcf.cli.terminal import AsJson, emit, notify, progress
+from dgcf.cli.terminal import AsJson, be_silent, emit, notify, progress
 from dgcf.config import parse_settings, read_toml
 from dgcf.data.columns import ReadOptions
 from dgcf.data.paths import absolute_source
@@ -33,9 +33,14 @@ BASELINES_HELP = "Compare with popularity, item-knn, ease and ials on the valida
 
 ON_HELP = "Pairs to train on: train, or everything (all splits, for as many epochs as validation chose before)."
 
+SHARD_HELP = (
+    "Under torchrun: how processes divide the model, by columns (each has the graph) or rows (each has a part)."
+)
+
 
 @with_read_options
 def command(
+    context: Context,
     data: Annotated[
         str | None,
         Argument(
@@ -63,6 +68,7 @@ def command(
     ] = None,
     track: Annotated[list[str] | None, Option(help="Also log metrics to tensorboard or mlflow; repeatable.")] = None,
     save_every: Annotated[float, Option(min=0, help="Seconds between checkpoints.")] = 10.0,
+    shard: Annotated[str, Option(help=SHARD_HELP)] = "columns",
     baselines: Annotated[
         bool | None,
         Option("--baselines/--no-baselines", help=BASELINES_HELP, show_default="only with default settings"),
@@ -83,10 +89,12 @@ def command(
     Example: `dgcf train deoscirec/ml-100k --on everything`
 
     Example: `dgcf train --resume runs/deoscirec-ml-100k-dgcf-seed0`
+
+    Example: `torchrun --nproc-per-node 4 -m dgcf train deoscirec/gowalla --shard rows`
     """
     from dgcf.cli.views import train as view  # here, because torch takes seconds to import
     from dgcf.cli.views.progress import training_progress
-    from dgcf.experiments import stages, train
+    from dgcf.experiments import processes, stages, train
     from dgcf.experiments.baselines import stand
     from dgcf.train.plan import Plan
     from dgcf.train.presets import DEFAULT
@@ -96,25 +104,32 @@ def command(
     in_file = read_toml(config) if config else {}
     model, preset = (_once(config, in_file, name, given) for name, given in (("model", model), ("preset", preset)))
     given = {**in_file, **parse_settings(settings or [])}
-    options = train.Options(device, mask, save_every, tuple(track or []), training_progress, notify)
+    world = context.with_resource(processes.processes(device))
+    if not world.first:
+        be_silent()
+    mode = processes.mode_of(shard)
+    processes.refuse_several(world, seeds, on)
+    options = train.Options(device, mask, save_every, tuple(track or []), training_progress, notify, world, mode)
     if resume is not None:
-        if seeds > 1 or folder is not None:
-            raise ConfigError("--resume continues one run in its own folder; leave out --seeds and --out.")
-        if on is not None:
-            raise ConfigError("--resume continues a run on the pairs that it began with; leave out --on.")
-        if read.given:
-            raise ConfigError(f"--resume reads the data as the run did; leave out {next(iter(given_options(read)))}.")
-        run = stages.first_run(resume)
-        metric = run.recipe.train.metric
+        _refuse_beside_resume(seeds, folder, on, read)
+    resume = resume or world.from_first(lambda: processes.begun_before(folder))
+    run = None if resume is None else stages.first_run(resume)
+    if run is not None:
         with explain_moved(run, data, f"name it as DATA, as in `dgcf train DATA --resume {resume}`"):
             dataset = read_dataset(run.source_as_read(data), _preparation(run.about["settings"]))
         data = data or run.source
-        again: dict[str, Any] = {"model": model, "preset": preset, "settings": given, "seed": seed}
-        summaries = [stages.resume(resume, run, dataset, options, **again)]
     elif data is None:
         raise ConfigError("no dataset was given; name one, such as deoscirec/ml-100k.")
     else:
         dataset = read_and_show(data, _preparation(given), read)
+    if not world.first:
+        processes.follow(dataset, world, mode, device)
+        return
+    if run is not None and resume is not None:
+        metric = run.recipe.train.metric
+        again: dict[str, Any] = {"model": model, "preset": preset, "settings": given, "seed": seed}
+        summaries = [stages.resume(resume, run, dataset, options, **again)]
+    else:
         plan = Plan(model or "dgcf", preset or DEFAULT, given, on or "train")  # type: ignore[arg-type]
         metric = plan.last_stage(dataset)[1].train.metric
         seed_range = range(seed or 0, (seed or 0) + seeds)
@@ -126,6 +141,16 @@ def command(
     standing = stand(watched, dataset, metric, mask, bar=progress) if wanted else None
     answer = {**train.combine(summaries), "baselines": standing and standing.to_dict()}
     emit(answer, as_json, lambda: view.draw_standing(standing, data, dataset))
+
+
+def _refuse_beside_resume(seeds: int, folder: Path | None, on: str | None, read: ReadOptions) -> None:
+    """Refuse options that a run cannot be resumed with."""
+    if seeds > 1 or folder is not None:
+        raise ConfigError("--resume continues one run in its own folder; leave out --seeds and --out.")
+    if on is not None:
+        raise ConfigError("--resume continues a run on the pairs that it began with; leave out --on.")
+    if read.given:
+        raise ConfigError(f"--resume reads the data as the run did; leave out {next(iter(given_options(read)))}.")
 
 
 def _preparation(settings: Mapping[str, Any]) -> Preparation:

@@ -16,6 +16,7 @@ from dgcf.evaluate.metrics import parse_metric
 from dgcf.evaluate.validation import validator
 from dgcf.experiments.jobs import discard_unstarted, numbered
 from dgcf.experiments.measure import MeanStd
+from dgcf.experiments.processes import agree, launched
 from dgcf.recommend.loading import save_recommender
 from dgcf.text import Notify
 from dgcf.train import Observer, Recipe, Run, SeedJob, Trained, Validate, groups, pick_device, resolve, train_together
@@ -23,13 +24,15 @@ from dgcf.train.api import Prepared
 from dgcf.train.presets import known_name
 from dgcf.train.run.observer import Several
 from dgcf.train.run.tracking import refuse_unknown_trackers, tracked
+from dgcf.train.shards import ALONE, Mode, World
 
 
 @dataclass(frozen=True)
 class Options:
     """Options that do not change the trained model.
 
-    ``observe`` opens the observer that shows the training of a run, and ``notify`` shows a remark.
+    ``observe`` opens the observer that shows the training of a run, and ``notify`` shows a remark. ``world`` and
+    ``mode``: the processes that share a training, and how.
     """
 
     device: str
@@ -38,6 +41,8 @@ class Options:
     track: tuple[str, ...]
     observe: Callable[[], AbstractContextManager[Observer]]
     notify: Notify
+    world: World = ALONE
+    mode: Mode = "columns"
 
 
 def start_runs(
@@ -63,7 +68,15 @@ def start_runs(
     summaries = []
     for group in groups(list(paths), recipe, options.device):
         runs = [
-            Run.create(paths[seed], dataset, recipe, seed=seed, device=device, source=source, more=more)
+            Run.create(
+                paths[seed],
+                dataset,
+                recipe,
+                seed=seed,
+                device=device,
+                source=source,
+                more={**(more or {}), **launched()},
+            )
             for seed in group
         ]
         try:
@@ -130,7 +143,17 @@ def train_runs(
                 SeedJob(run.seed, Several(observer, *its_trackers), run)
                 for run, observer, its_trackers in zip(runs, observers, trackers, strict=True)
             ]
-            results = train_together(dataset, recipe, jobs, device=options.device, validate=validate, prepared=prepared)
+            agree(options.world, dataset, lambda: (recipe, jobs[0].seed))
+            results = train_together(
+                dataset,
+                recipe,
+                jobs,
+                device=options.device,
+                validate=validate,
+                prepared=prepared,
+                world=options.world,
+                mode=options.mode,
+            )
         stopped = [resume_at or result.run.path for result in results if result.interrupted and result.run]
         if stopped:
             commands = [f"dgcf train --resume {quote(str(path))}" for path in stopped]

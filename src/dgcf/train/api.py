@@ -26,6 +26,7 @@ from dgcf.train.run.checkpoint import Checkpoint, fill_model
 from dgcf.train.run.folder import Run
 from dgcf.train.run.observer import Observer, run_observer
 from dgcf.train.run.plots import plot_run
+from dgcf.train.shards import ALONE, Mode, World, sharding_of
 from dgcf.train.solve import solve
 from dgcf.train.trainer import Trainer, Validate, ranked_embeddings
 
@@ -153,15 +154,18 @@ def train_together(
     device: str = "auto",
     validate: Validate | None = None,
     prepared: Prepared | None = None,
+    world: World = ALONE,
+    mode: Mode = "columns",
 ) -> list[Trained]:
     """Train the jobs of one group, as ``groups`` returns it, side by side.
 
-    ``prepared``: for jobs that all have a state to continue from.
+    ``prepared``: for jobs that all have a state to continue from. ``world``: the processes that share the work by
+    ``mode``. Each calls this with the same arguments, but only the first one has a run, and composes the ranking.
     """
     mark_peak()
     started, place = time.perf_counter(), pick_device(device)
     prepared = prepared or Prepared(*build(dataset, recipe, seed=jobs[0].seed, device=place))
-    model, propagation, blender = prepared.model, prepared.propagation, prepared.blender
+    model, blender = prepared.model, prepared.blender
     observers = [run_observer(job.observer, job.run, place) for job in jobs]
     validate = validate if len(dataset.validation) else None
     with ExitStack() as stack:
@@ -169,22 +173,37 @@ def train_together(
             if job.run is not None:
                 stack.enter_context(exclusive_lock(job.run.path))
         if isinstance(model, SolvedModel):
-            (job,), (observer,) = jobs, observers
-            reason = solve(model, dataset.train, recipe.train.metric, job.seed, validate, observer, job.run, place)
-            solved = [_solved(model, dataset, recipe, reason, job.run, started)]
-            return _compose(solved, dataset, blender or _blender(dataset, recipe, validate, place), observers)
+            solved = _solved(model, dataset, recipe, jobs[0], observers[0], validate, place)
+            return _compose([solved], dataset, blender or _blender(dataset, recipe, validate, place), observers)
         interrupted = stack.enter_context(stop_requested())
-        models = [model, *(_graph_model(dataset, recipe, job.seed) for job in jobs[1:])]
-        trainer_of = partial(Trainer, device=place, validate=validate, interrupted=interrupted)
-        trainers = [
-            trainer_of(own, propagation, dataset.train, recipe.train, seed=job.seed, observer=observer, run=job.run)
-            for own, job, observer in zip(models, jobs, observers, strict=True)
-        ]
-        for trainer, job in zip(trainers, jobs, strict=True):
-            _resume(trainer, job.start)
-        trained = [_trained(*ended, recipe, started) for ended in zip(trainers, _fit(trainers), strict=True)]
-        blender = blender or _blender(dataset, recipe, validate, place, interrupted)
+        sharding = sharding_of(world, mode, model, prepared.propagation)
+        trainer_of = partial(Trainer, device=place, validate=validate, interrupted=interrupted, sharding=sharding)
+        trainers = _trainers(dataset, recipe, jobs, observers, prepared, trainer_of)
+        del prepared  # a process that holds some rows of the graph needs the whole no longer
+        trained = [_trained(*ended, dataset, recipe, started) for ended in zip(trainers, _fit(trainers), strict=True)]
+        if world.first:
+            blender = blender or _blender(dataset, recipe, validate, place, interrupted)
         return _compose(trained, dataset, blender, observers)
+
+
+def _trainers(
+    dataset: Dataset,
+    recipe: Recipe,
+    jobs: Sequence[SeedJob],
+    observers: Sequence[Observer],
+    prepared: Prepared,
+    trainer_of: Callable[..., Trainer],
+) -> list[Trainer]:
+    """Return the trainers of the jobs, each at the state where its run stopped."""
+    assert isinstance(prepared.model, GraphModel)
+    models = [prepared.model, *(_graph_model(dataset, recipe, job.seed) for job in jobs[1:])]
+    trainers = [
+        trainer_of(model, prepared.propagation, dataset.train, recipe.train, seed=job.seed, observer=shown, run=job.run)
+        for model, job, shown in zip(models, jobs, observers, strict=True)
+    ]
+    for trainer, job in zip(trainers, jobs, strict=True):
+        _resume(trainer, job.start)
+    return trainers
 
 
 def _blender(
@@ -254,11 +273,12 @@ def _resume(trainer: Trainer, start: Checkpoint | None) -> None:
     run, note = trainer.run, trainer.observer.note
     if trainer.propagation is not None and trainer.propagation.warning:
         note(trainer.propagation.warning)
-    if run is None and start is not None:
-        trainer.restore(start, "the start of the training")
-    if run is None or (checkpoint := run.resume()) is None:
+    checkpoint = trainer.world.from_first(lambda: start if run is None else run.resume())
+    if checkpoint is None:
         return
-    trainer.restore(checkpoint, str(run.path / "last.safetensors"))
+    trainer.restore(checkpoint, "the start of the training" if run is None else str(run.path / "last.safetensors"))
+    if run is None:
+        return
     if run.repaired:
         note(f"{run.path / 'best.safetensors'} was damaged or missing; written again from the last state.")
     if trainer.finished:
@@ -284,17 +304,21 @@ def _fit(trainers: Sequence[Trainer]) -> list[str]:
     return [reasons[number] for number in range(len(trainers))]
 
 
-def _trained(trainer: Trainer, reason: str, recipe: Recipe, started: float) -> Trained:
+def _trained(trainer: Trainer, reason: str, dataset: Dataset, recipe: Recipe, started: float) -> Trained:
     """Return the result with the best weights; an interrupted training may have none yet, and gives its last."""
-    run = trainer.run
+    run, propagation = trainer.run, trainer.propagation
     if run is not None and run.pictured and "update" not in run.about and (note := plot_run(run)):
         trainer.observer.note(note)
     if trainer.best:
         fill_model(trainer.model, trainer.best, "the best epoch")
+    ranking = trainer.embeddings()
+    trainer.sharding.give_back(trainer.model)
+    if propagation is None and trainer.world.first and (spec := recipe.model.spec()) is not None:
+        propagation = build_propagation(dataset.train, spec).to(device=trainer.device)
     return Trained(
         model=trainer.model,
-        propagation=trainer.propagation,
-        ranking=trainer.embeddings(),
+        propagation=propagation,
+        ranking=ranking,
         recipe=recipe,
         epochs=trainer.epoch - 1,
         best_epoch=trainer.stopping.best_epoch or trainer.epoch - 1,
@@ -306,11 +330,26 @@ def _trained(trainer: Trainer, reason: str, recipe: Recipe, started: float) -> T
 
 
 def _solved(
-    model: SolvedModel, dataset: Dataset, recipe: Recipe, reason: str, run: Run | None, started: float
+    model: SolvedModel,
+    dataset: Dataset,
+    recipe: Recipe,
+    job: SeedJob,
+    observer: Observer,
+    validate: Validate | None,
+    device: torch.device,
 ) -> Trained:
-    """Return a solved model as the result of one epoch."""
-    ranking = model.ranking(dataset.train)
-    seconds = run.seconds if run is not None else time.perf_counter() - started
+    """Solve a model, and return it as the result of one epoch."""
+    started, run = time.perf_counter(), job.run
+    reason = solve(model, dataset.train, recipe.train.metric, job.seed, validate, observer, run, device)
     return Trained(
-        model, None, ranking, recipe, epochs=1, best_epoch=1, seconds=seconds, reason=reason, interrupted=False, run=run
+        model=model,
+        propagation=None,
+        ranking=model.ranking(dataset.train),
+        recipe=recipe,
+        epochs=1,
+        best_epoch=1,
+        seconds=run.seconds if run is not None else time.perf_counter() - started,
+        reason=reason,
+        interrupted=False,
+        run=run,
     )

@@ -27,6 +27,7 @@ from dgcf.train.run.checkpoint import Checkpoint, adam_tensors, check_weights, f
 from dgcf.train.run.folder import Run
 from dgcf.train.run.observer import EpochReport, Observer
 from dgcf.train.sampler import Sampler
+from dgcf.train.shards.base import Sharding, Undivided
 from dgcf.train.stopping import EarlyStopping
 
 Validate = Callable[[Any], Mapping[str, float]]
@@ -43,7 +44,8 @@ class Trainer:
     """Trains ``model`` on ``pairs``; ``fit`` runs to the end or to an interruption, from the start or from ``restore``.
 
     ``validate`` maps the embeddings to metrics; without it training takes exactly ``config.epochs`` epochs and the last
-    one counts as best. ``interrupted`` is called after every step.
+    one counts as best. ``interrupted`` is called after every step. ``sharding`` divides the model among processes, of
+    which only the first one has a run, validates and observes.
     """
 
     def __init__(
@@ -59,12 +61,16 @@ class Trainer:
         observer: Observer | None = None,
         run: Run | None = None,
         interrupted: Callable[[], bool] = lambda: False,
+        sharding: Sharding | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.model = model.to(self.device)
-        self.propagation = propagation
+        self.sharding = sharding or Undivided()
+        self.world = world = self.sharding.world
+        self.propagation = self.sharding.take(model, propagation)
         self.config, self.seed, self.validate = config, seed, validate
-        self.observer, self.run, self.interrupted = observer or Observer(), run, interrupted
+        self.observer, self.run = observer or Observer(), run
+        self.interrupted: Callable[[], bool] = lambda: world.any(interrupted())
         self.sampler = sampler_for(pairs, config, seed)
         self.optimizer = adam_for(model.parameters(), config.learning_rate, self.device)
         self.stopping = EarlyStopping(config.patience, config.min_epochs)
@@ -135,7 +141,8 @@ class Trainer:
             return {}
         if self.epoch % self.config.evaluate_every and self.epoch != self.config.epochs:
             return {}
-        metrics = dict(self.validate(self.embeddings()))
+        validate, embeddings = self.validate, self.embeddings()
+        metrics = self.world.from_first(lambda: dict(validate(embeddings)))
         if self.config.metric not in metrics:
             hint = did_you_mean(self.config.metric, metrics) or f"; it gives {', '.join(metrics)}."
             raise ConfigError(f"validation does not give the metric {self.config.metric!r}{hint}")
@@ -145,7 +152,7 @@ class Trainer:
 
     def embeddings(self) -> Embeddings[Tensor]:
         """Return the ranked embeddings of the current weights."""
-        return ranked_embeddings(self.model, self.propagation, self.config)
+        return ranked_embeddings(self.model, self.propagation, self.config, self.sharding)
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
@@ -156,7 +163,8 @@ class Trainer:
         A gradient that is not finite makes weights that stay so; it is enough to check once an epoch and before saving.
         """
         finite = math.isfinite(self.running_loss.item())
-        if finite and all(bool(torch.isfinite(weights).all()) for weights in self.model.parameters()):
+        own = finite and all(bool(torch.isfinite(weights).all()) for weights in self.model.parameters())
+        if not self.world.any(not own):
             return
         what = "a weight" if finite else "the loss"
         raise DivergedError(
@@ -165,23 +173,28 @@ class Trainer:
         )
 
     def save(self, *, force: bool = False) -> None:
-        if self.run is None or not (force or self.run.due()):
+        if not self.world.any(self.run is not None and (force or self.run.due())):
             return
         self.raise_if_diverged()  # a diverged state must not replace a good one
-        self.run.save(self.checkpoint())
+        checkpoint = self.checkpoint()
+        if self.run is not None:
+            self.run.save(checkpoint)
 
     def checkpoint(self) -> Checkpoint:
-        """Return everything that the rest of the training depends on."""
+        """Return everything that the rest of the training depends on, the same for any number of processes."""
         parts = {"model": self._weights(), "adam": adam_tensors(self.model, self.optimizer), "best": self.best}
-        tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        tensors = {
+            f"{part}.{name}": t for part, named in parts.items() for name, t in self.sharding.whole(named).items()
+        }
         loss, stopping = self.running_loss.item(), self.stopping.state()
         return Checkpoint(tensors, {"epoch": self.epoch, "done": self.done, "loss": loss, "stopping": stopping})
 
     def restore(self, checkpoint: Checkpoint, source: str = "the checkpoint") -> None:
         """Resume from a state that ``checkpoint`` returned; training continues with the same bits."""
-        fill_model(self.model, checkpoint.part("model"), source)
-        fill_adam(self.model, self.optimizer, checkpoint.part("adam"), source)
-        best, about = checkpoint.part("best"), checkpoint.about
+        weights, adam, best = (self.sharding.part(checkpoint.part(name)) for name in ("model", "adam", "best"))
+        fill_model(self.model, weights, source)
+        fill_adam(self.model, self.optimizer, adam, source)
+        about = checkpoint.about
         if best:
             check_weights(self.model, best, f"the best epoch in {source}")
         if not {"done", "loss"} <= about.keys() or not 0 <= about["done"] <= self.sampler.batches_per_epoch:
@@ -208,7 +221,9 @@ def sampler_for(pairs: Pairs, config: TrainConfig, seed: int) -> Sampler:
     )
 
 
-def ranked_embeddings(model: GraphModel, propagation: Propagation | None, config: TrainConfig) -> Embeddings[Tensor]:
+def ranked_embeddings(
+    model: GraphModel, propagation: Propagation | None, config: TrainConfig, sharding: Sharding | None = None
+) -> Embeddings[Tensor]:
     """Return the embeddings that rank items by inner products: the model's, with unit rows if the loss uses cosines."""
-    embeddings = model.embed(propagation)
+    embeddings = (sharding or Undivided()).embed(model, propagation)
     return unit_embeddings(embeddings) if config.objective.cosine else embeddings

@@ -13,6 +13,7 @@ from dgcf.models.base import GraphModel
 from dgcf.train.adam import Optimizer
 from dgcf.train.config import TrainConfig
 from dgcf.train.sampler import Sampler
+from dgcf.train.shards.base import Sharding
 
 
 class Training(Protocol):
@@ -25,6 +26,7 @@ class Training(Protocol):
     optimizer: Optimizer
     device: torch.device
     drop_seed: int
+    sharding: Sharding
     running_loss: Tensor
 
 

@@ -38,6 +38,7 @@ class EagerEngine:
         with nullcontext() if training.config.objective.all_pairs else undivided():
             value = self.loss(batch, step)
             value.backward()  # type: ignore[no-untyped-call]
+            self.add_up_gradients()
             self.prefetch(step + 1, 2 * len(batch) + batch.negatives.numel())
         training.optimizer.step()
         # The sum stays on the device and is read when something is saved or reported: no step waits for it.
@@ -75,6 +76,9 @@ class EagerEngine:
         config = self.training.config
         per_layer = config.dropout_draws == "layer"
         return DropSchedule(config.edge_dropout, self.training.drop_seed, step, per_layer=per_layer)
+
+    def add_up_gradients(self) -> None:
+        """Add up gradients of which each of several processes has a part; here there is none."""
 
     def prefetch(self, step: int, n_rows: int) -> None:
         """Begin the work of a coming step that does not depend on this one; here there is none."""

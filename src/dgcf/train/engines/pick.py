@@ -14,7 +14,10 @@ from dgcf.train.engines.cpu import CpuEngine
 from dgcf.train.engines.cuda_graph import CudaGraphEngine
 from dgcf.train.engines.eager import EagerEngine
 from dgcf.train.engines.seed_lanes import ModelLanes, StackLanes
+from dgcf.train.engines.sharded import ColumnEngine, RowEngine
 from dgcf.train.recipe import Recipe
+from dgcf.train.shards.columns import Columns
+from dgcf.train.shards.rows import Rows
 
 T = TypeVar("T")
 
@@ -45,9 +48,13 @@ def pick_engine(trainings: Sequence[Training]) -> Engine:
     """
     first = trainings[0]
     is_stack = first.model.stack() is not None
+    one_by_one = CpuEngine if is_stack and _stored_on_cpu(first) else EagerEngine
+    if isinstance(first.sharding, Columns):
+        return ColumnEngine(one_by_one(first), first.sharding)
+    if isinstance(first.sharding, Rows):
+        return RowEngine(first, first.sharding)
     if _recordable(first):
         return CudaGraphEngine(trainings, StackLanes(trainings) if is_stack else ModelLanes(trainings))
-    one_by_one = CpuEngine if is_stack and _stored_on_cpu(first) else EagerEngine
     engines = [one_by_one(training) for training in trainings]
     return engines[0] if len(engines) == 1 else InTurn(engines)
 

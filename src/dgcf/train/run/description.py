@@ -32,6 +32,7 @@ class RunDescription(TypedDict):
 
     ``on``: all splits of the dataset are training pairs. ``epochs_from``: what decided the epochs then. ``then``: the
     run is the first stage of such a training; the settings that the user gave. ``update``: the run continues another.
+    ``launcher``: the torchrun process that began it, with several processes.
     """
 
     format: NonNegativeInt
@@ -45,6 +46,7 @@ class RunDescription(TypedDict):
     epochs_from: NotRequired[Literal["validation", "settings", "default"]]
     then: NotRequired[dict[str, Any]]
     update: NotRequired[dict[str, Any]]
+    launcher: NotRequired[str]
 
 
 def describe_dataset(dataset: Dataset, source: str, recipe: Recipe) -> dict[str, Any]:
