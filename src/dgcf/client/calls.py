@@ -239,13 +239,13 @@ def models() -> Call[answers.Models]:
     return Call("GET", "/v1/models", as_object)
 
 
-def rollback(version: int | None = None) -> Call[answers.Model]:
+def rollback(version: int | None = None, *, arm: str | None = None) -> Call[answers.Model]:
     """Let the service return to an earlier model, by default the one before the present one; needs the scope admin.
 
     Scheduled refreshes pause until one is demanded.
     """
     body = b"" if version is None else json_of({"version": version})
-    return Call("POST", "/v1/admin/rollback", as_object, body=body, repeatable=False)
+    return Call("POST", "/v1/admin/rollback", as_object, query_of(arm=arm), body=body, repeatable=False)
 
 
 def refresh() -> Call[answers.RefreshBegun]:

@@ -17,6 +17,7 @@ from dgcf.serve.http.encoding import answer
 from dgcf.serve.http.operation import Content, Operation, Service
 from dgcf.serve.http.requests import Bodies
 from dgcf.serve.refresh.schedule import iso
+from dgcf.serve.http.routes.model import ARM
 from dgcf.serve.settings import Limits
 
 TAG = "model"
@@ -64,6 +65,7 @@ def _of_models(bodies: Bodies) -> list[Operation]:
             "Without a version, the model before the present one. Scheduled refreshes pause until one is demanded, or "
             "another model is loaded.",
             body=bodies.rollback,
+            parameters=(ARM,),
             problems=(404, 409),
             tag=TAG,
         ),
@@ -90,7 +92,7 @@ async def _state(service: Service, call: Call) -> Response:
 
 
 async def _rollback(service: Service, call: Call) -> Response:
-    return answer(await service.engine.rollback(call.body.version))
+    return answer(await service.engine.of(call.query["arm"]).rollback(call.body.version))
 
 
 async def _models(service: Service, call: Call) -> Response:
