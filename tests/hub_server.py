@@ -25,7 +25,7 @@ class Hub(BaseHTTPRequestHandler):
     root: Path
     token: str
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         body = self._body()
         if self.headers.get("authorization") != f"Bearer {self.token}":
             return self._json({"error": "Invalid credentials"}, 401)
@@ -40,22 +40,22 @@ class Hub(BaseHTTPRequestHandler):
             return self._commit(match[1], [json.loads(line) for line in body.splitlines() if line])
         return self._json({}, 200 if self.path in ("/api/validate-yaml",) else 404)
 
-    def do_PUT(self) -> None:  # noqa: N802
+    def do_PUT(self) -> None:
         body, oid = self._body(), self.path.rpartition("/")[2]
         if hashlib.sha256(body).hexdigest() != oid:
             return self._json({"error": "wrong content"}, 400)
         self._file("lfs", oid).write_bytes(body)
         return self._json({})
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         self._resolve()
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._resolve()
 
     def _create(self, request: dict[str, Any]) -> None:
         name = f"{request['organization']}/{request['name']}"
-        self._file(name, "private").write_text(str(request.get("private")))
+        self._file(name, "private").write_text(str(request.get("visibility", request.get("private"))))
         self._json({"url": f"http://{self.headers['host']}/{name}", "id": name, "name": name})
 
     def _mode(self, entry: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import duckdb
@@ -42,26 +41,11 @@ def test_recommender_file(fitted: Recommender, tmp_path: Path) -> None:
         export(fitted.snapshot, tmp_path / "films", "dgcf")
 
 
-def test_faiss_index_gives_same_neighbours(fitted: Recommender, tmp_path: Path) -> None:
-    faiss = pytest.importorskip("faiss", reason="faiss is not installed")
-    export(fitted.snapshot, tmp_path / "items.faiss")
-    index = faiss.read_index(str(tmp_path / "items.faiss"))
-    ids = json.loads((tmp_path / "items.faiss.ids.json").read_text())
-    _, places = index.search(fitted.snapshot.user_rows[:1], 5)
-    user = fitted.snapshot.users.texts[0]
-    assert [ids[place] for place in places[0]] == fitted.recommend(user, 5, exclude_seen=False)["item"]
-
-
-def test_missing_faiss_names_the_package(fitted: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ConfigError, match=r"pip install 'dgcf\[ann\]'"):
-        export(fitted.snapshot, tmp_path / "items.faiss")
-    assert not list(tmp_path.iterdir())
-
-
 def test_unknown_formats_and_existing_targets(fitted: Recommender, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown export 'parket', expected one of .*did you mean 'parquet'"):
         export(fitted.snapshot, tmp_path / "out", "parket")
+    with pytest.raises(ConfigError, match="faiss is an export of vectors"):
+        export(fitted.snapshot, tmp_path / "out.faiss")
     export(fitted.snapshot, tmp_path / "out")
     with pytest.raises(DataError, match="exists already"):
         export(fitted.snapshot, tmp_path / "out")
