@@ -233,6 +233,18 @@ def test_measured_influence(odd_shop: Path, tmp_path: Path) -> None:
     assert 0 <= with_seed["by_chance"]["same_items"] <= with_seed["without"]["same_items"] <= 1
 
 
+def test_dataset_prepared_again_in_its_place_leaves_the_user_out(odd_shop: Path, tmp_path: Path) -> None:
+    words = ("data", "prepare", odd_shop / "shop.csv", "--out", tmp_path / "data")
+    whole = invoke(*words)
+    invoke("forget", tmp_path / "data", ODD)
+    fewer = invoke(*words, "--overwrite")
+    assert holders(tmp_path / "data", ODD) == []
+    assert (whole["users"], fewer["users"]) == (60, 59)
+    again = invoke(*words, "--overwrite")  # the list is passed on
+    assert again["fingerprint"] == fewer["fingerprint"]
+    assert again["record"]["filters"][-1]["pairs"] == 20
+
+
 def test_answer_is_a_table_and_sentences(odd_shop: Path, tmp_path: Path) -> None:
     target = tmp_path / "shop.dgcf"
     shutil.copy(odd_shop / "shop.dgcf", target)

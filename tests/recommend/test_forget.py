@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dgcf.data import Dataset, Pairs, Vocabulary
-from dgcf.data.forget import LIST, names, without_old_rows, without_users
+from dgcf.data.forget import LIST, in_place_of, names, without_old_rows, without_users
 from dgcf.errors import ArtifactError, DataError
 from dgcf.ids import user_digest
 from dgcf.models.catalog import CATALOG
@@ -212,6 +212,15 @@ def test_dataset_without_users_keeps_values_and_loses_notes(tmp_path: Path) -> N
     assert fewer.fingerprint != dataset.fingerprint
     with pytest.raises(DataError, match="no training pair"):
         without_users(fewer, ["bert"], NOW)
+
+
+@pytest.mark.parametrize("entry", [{"digest": 5, "at": 1.0}, {"at": 1.0}, "anna"])
+def test_damaged_list_is_one_sentence(entry: object, tmp_path: Path) -> None:
+    replace(events(ROWS), record={LIST: [entry]}).save(tmp_path / "data")
+    with pytest.raises(DataError, match="list of forgotten users is damaged"):
+        in_place_of(tmp_path / "data", events(ROWS))
+    with pytest.raises(DataError, match="list of forgotten users is damaged"):
+        without_users(Dataset.load(tmp_path / "data"), ["anna"], NOW)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from dgcf.cli.terminal import AsJson, emit, notify, out, progress
 from dgcf.cli.views import data as view
 from dgcf.data import catalog, load
 from dgcf.data.convert import CONVERSIONS, convert
+from dgcf.data.forget import in_place_of
 from dgcf.data.interactions import RatingFilter
 from dgcf.data.paths import is_read
 from dgcf.data.prepare import Preparation, prepare
@@ -156,6 +157,8 @@ def prepare_dataset(
         # A dataset of the catalogue keeps the name by which it is known.
         if catalog.recognise(dataset)[0] != dataset.name:
             dataset = dataset.renamed(folder.resolve().name)
+        if overwrite:
+            dataset = in_place_of(folder, dataset)
         dataset.save(folder, overwrite=overwrite)
     statistics = catalog.describe(dataset)
     answer = statistics.to_dict() | {"out": str(folder), "record": dict(dataset.record)}

@@ -10,18 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.dataset import SPLITS, Dataset
+from dgcf.data.dataset import ABOUT, SPLITS, Dataset
 from dgcf.data.history import Removed
 from dgcf.data.pairs import Pairs
 from dgcf.data.update import ticks_per_second
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import DataError
 from dgcf.ids import user_digest
+from dgcf.stored import InvalidFileError, check_type, decode_json, read_member
 
 LIST = "forgotten"
 FILTER = "rows of forgotten users, not known to be later"
@@ -32,6 +34,18 @@ class Forgotten(TypedDict):
 
     digest: str
     at: float
+
+
+class _About(TypedDict):
+    record: dict[str, Any]
+
+
+def entries_of(record: Mapping[str, Any]) -> list[Forgotten]:
+    """Return the list of forgotten users in a record; raise ``DataError`` for a damaged one."""
+    try:
+        return check_type(record.get(LIST, []), list[Forgotten], LIST)
+    except InvalidFileError as problem:
+        raise DataError(f"the list of forgotten users is damaged ({problem}); restore the data from a copy.") from None
 
 
 def with_entries(known: Iterable[Forgotten], users: Iterable[str], at: float) -> list[Forgotten]:
@@ -50,7 +64,7 @@ def others(vocabulary: Vocabulary, users: Collection[str]) -> NDArray[np.int64]:
 def without_users(dataset: Dataset, users: Collection[str], at: float) -> Dataset:
     """Return the dataset without some users, their pairs and titles, and with their digests in its list."""
     record = dict(dataset.record)
-    record[LIST] = with_entries(record.get(LIST, []), users, at)
+    record[LIST] = with_entries(entries_of(record), users, at)
     if isinstance(record.get("notes"), list):
         record["notes"] = [note for note in record["notes"] if not any(names(note, user) for user in users)]
     return _with_users(replace(dataset, record=record), others(dataset.users, users))
@@ -106,6 +120,18 @@ def _used(before: Iterable[Pairs], after: Iterable[Pairs], degrees: Any) -> NDAr
     """Return the indices of the users, or items, that have a pair still or had none before."""
     had, have = (sum(degrees(pairs) for pairs in parts) for parts in (before, after))
     return np.flatnonzero((np.asarray(have) > 0) | (np.asarray(had) == 0))
+
+
+def in_place_of(folder: Path, dataset: Dataset) -> Dataset:
+    """Return a dataset without old rows of users that were forgotten in the one in ``folder``, and with its list."""
+    try:
+        known = entries_of(decode_json(read_member(folder / ABOUT), _About)["record"])
+    except (OSError, InvalidFileError):  # none, or a damaged one
+        return dataset
+    fewer = without_old_rows(dataset, known)
+    if not len(fewer.train):
+        raise DataError(f"all training pairs are old ones of users that were forgotten in {folder}; choose another.")
+    return replace(fewer, record={**fewer.record, LIST: known}) if known else dataset
 
 
 def mentions(record: Mapping[str, Any], users: Collection[str]) -> str | None:

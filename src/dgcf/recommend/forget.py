@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from dgcf.data.dataset import ABOUT as DATASET_ABOUT
 from dgcf.data.dataset import Dataset
-from dgcf.data.forget import LIST, mentions, others, with_entries
+from dgcf.data.forget import LIST, entries_of, mentions, others, with_entries
 from dgcf.data.forget import without_users as dataset_without
 from dgcf.data.vocabulary import Vocabulary
 from dgcf.errors import ArtifactError, ConfigError, DataError, did_you_mean
@@ -108,7 +108,7 @@ def without_users(snapshot: Snapshot, users: Collection[str], at: float) -> Snap
     fewer = snapshot.of_users(kept)
     if not len(fewer.train):
         raise DataError("no training pair would be left in the recommender; delete it instead.")
-    about = {**snapshot.about, LIST: with_entries(snapshot.about.get(LIST, []), users, at)}
+    about = {**snapshot.about, LIST: with_entries(entries_of(snapshot.about), users, at)}
     return replace(fewer, about=about)
 
 
@@ -225,7 +225,7 @@ def rewrite(snapshot: Snapshot, target: Path, sign: Path | None = None) -> None:
 
 def is_listed(user: str, about: Mapping[str, Any]) -> bool:
     """Return whether a user is in the list of forgotten ones of a record."""
-    return any(entry["digest"] == user_digest(user) for entry in about.get(LIST, []))
+    return any(entry["digest"] == user_digest(user) for entry in entries_of(about))
 
 
 @dataclass
