@@ -17,7 +17,7 @@ from dgcf.data import Dataset
 from dgcf.data import load as load_data
 from dgcf.data.columns import ReadOptions
 from dgcf.data.event_export import export_options, is_event_export
-from dgcf.data.forget import LIST, without_old_rows
+from dgcf.data.forget import LIST, entries_of, without_old_rows
 from dgcf.data.interactions import RatingFilter, collect
 from dgcf.data.pairs import Pairs
 from dgcf.data.paths import is_read
@@ -279,7 +279,7 @@ def read_new_rows(source: Any, parent: Parent, read: ReadOptions | None = None) 
 
     Rows of forgotten users that are not known to be later than the forgetting are left out.
     """
-    return without_old_rows(_read_new_rows(source, parent, read), parent.dataset.record.get(LIST, []))
+    return without_old_rows(_read_new_rows(source, parent, read), entries_of(parent.dataset.record))
 
 
 def _read_new_rows(source: Any, parent: Parent, read: ReadOptions | None) -> Dataset:
