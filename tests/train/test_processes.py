@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +92,14 @@ def test_nodes_are_dealt_out_evenly(entries: list[int], size: int) -> None:
 
 
 @pytest.fixture
-def interactions(tmp_path: Path) -> Iterator[Path]:
+def interactions(tmp_path: Path) -> Path:
     """A file of interactions: users like the items of their group."""
     rng = np.random.default_rng(0)
     lines = [
         f"{user},{item}" for user in range(150) for item in range(90) if item % 3 == user % 3 and rng.random() < 0.5
     ]
     (tmp_path / "log.csv").write_text("user,item\n" + "\n".join(lines) + "\n")
-    yield tmp_path / "log.csv"
+    return tmp_path / "log.csv"
 
 
 TRAIN = ["--preset", "paper", "--no-baselines", "--set", "blend=none", "--set", "dim=16", "--set", "batch_size=256"]
