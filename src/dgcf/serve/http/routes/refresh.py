@@ -16,8 +16,8 @@ from dgcf.serve.http.call import Call
 from dgcf.serve.http.encoding import answer
 from dgcf.serve.http.operation import Content, Operation, Service
 from dgcf.serve.http.requests import Bodies
-from dgcf.serve.refresh.schedule import iso
 from dgcf.serve.http.routes.model import ARM
+from dgcf.serve.refresh.schedule import iso
 from dgcf.serve.settings import Limits
 
 TAG = "model"
