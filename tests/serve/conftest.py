@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests import postgres
 from tests.serve.guarding import Bench
 from tests.serve.in_process import InProcess
 from tests.serve.models import small_model
+from tests.serve.stores import BACKENDS, Where, new_schema
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +40,19 @@ def bench() -> Iterator[Callable[..., Bench]]:
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[postgres.Server]:
+    """A PostgreSQL server; tests take schemas of their own."""
+    with postgres.server() as server:
+        yield server
+
+
+@pytest.fixture(params=BACKENDS)
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
+    """The place of a new event store: a file, or a schema of a database."""
+    if request.param == "file":
+        return tmp_path / "data" / "events.sqlite3"
+    server: postgres.Server = request.getfixturevalue("database")
+    return new_schema(server.dsn)

@@ -16,6 +16,7 @@ from dgcf.ids import user_digest
 from dgcf.serve.events import statements
 from dgcf.serve.events.records import ItemRecord, ModelRow, NewModel, Position
 from dgcf.serve.events.store import EventStore
+from tests.serve.stores import Where
 
 VERSION_1 = Path(__file__).parent / "old" / "events-1.sqlite3.gz"
 """A store that version 1 of the schema wrote: events of anna, bert and cleo, of whom cleo is forgotten; two models."""
@@ -23,8 +24,8 @@ WAIT = 10
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[EventStore]:
-    with EventStore.open(tmp_path / "events.sqlite3") as store:
+def store(where: Where) -> Iterator[EventStore]:
+    with EventStore.open(where) as store:
         yield store
 
 
@@ -113,8 +114,8 @@ def test_lease_runs_out(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> N
         assert store.take_lease("x", "b", 5).result(WAIT) is taken
 
 
-def test_one_of_many_takes_the_lease(tmp_path: Path) -> None:
-    stores = [EventStore.open(tmp_path / "events.sqlite3") for _ in range(4)]
+def test_one_of_many_takes_the_lease(where: Where) -> None:
+    stores = [EventStore.open(where) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         begun = list(
             threads.map(lambda n: stores[n].begin_refresh(f"holder {n}", "schedule", 60).result(WAIT), range(4))

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from dgcf.serve.events import statements
 from dgcf.serve.events.records import KINDS, Event, ItemRecord, Position, StoredEvent, user_digest
 from dgcf.serve.events.store import EventStore
+from tests import postgres
+from tests.serve.stores import Where, new_schema
 
 T = TypeVar("T")
 USERS = st.sampled_from(["7", "ü's", "anna", "a"])
@@ -70,13 +72,16 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.clock, self.real_now = 1_000_000, statements.now
         statements.now = lambda: self.clock
-        self.path = Path(self.folder.name) / "events.sqlite3"
-        self.store = EventStore.open(self.path)
+        self.where = self.place()
+        self.store = EventStore.open(self.where)
         self.rows: list[dict[str, Any]] = []  # as they are stored: key, event or None, received
         self.items: dict[str, ItemRecord] = {}
         self.forgotten: set[str] = set()
         self.published: list[str] = []
         self.followers = [Follower() for _ in range(3)]
+
+    def place(self) -> Where:
+        return Path(self.folder.name) / "events.sqlite3"
 
     def teardown(self) -> None:
         self.store.close()
@@ -145,7 +150,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def open_again(self) -> None:
         self.store.close()
-        self.store = EventStore.open(self.path)
+        self.store = EventStore.open(self.where)
 
     @rule(number=st.integers(0, 2))
     def follow(self, number: int) -> None:
@@ -187,5 +192,16 @@ class StoreMachine(RuleBasedStateMachine):
         return found
 
 
+SETTINGS = settings(max_examples=25, stateful_step_count=30, deadline=None)
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestStore.settings = SETTINGS
+
+
+def test_store_in_postgres(database: postgres.Server) -> None:
+    class DatabaseMachine(StoreMachine):
+        def place(self) -> Where:
+            return new_schema(database.dsn)
+
+    run_state_machine_as_test(
+        DatabaseMachine, settings=settings(SETTINGS, max_examples=6, phases=[Phase.explicit, Phase.generate])
+    )

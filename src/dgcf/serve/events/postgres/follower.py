@@ -12,7 +12,7 @@ from dgcf.serve.errors import RequestError, StoreDownError
 from dgcf.serve.events.address import Address
 from dgcf.serve.events.commits import Commits
 from dgcf.serve.events.postgres.link import DatabaseConnection, Link, down
-from dgcf.serve.events.records import Changes, Position
+from dgcf.serve.events.records import Changes, ModelRow, Position
 
 POLL_SECONDS = 0.2
 """Seconds between two looks at what other servers have committed."""
@@ -30,13 +30,14 @@ class Feed:
 
     position: Position
     commit: int
+    model: ModelRow | None
     ready: Changes | None = None
 
     def take(self) -> Changes:
         changes, self.ready = self.ready, None
         if changes is None:
-            return Changes(self.position, False, [], {}, set(), {}, None)
-        self.position = changes.position
+            return Changes(self.position, False, [], {}, set(), {}, self.model)
+        self.position, self.model = changes.position, changes.model
         return changes
 
 
@@ -65,10 +66,10 @@ class Follower:
         """Return the number of the newest commit that is known."""
         return max(self._commits.newest(), self._polled)
 
-    def begin(self, arm: str, position: Position, commit: int) -> None:
-        """Read the changes of an arm from a position on, that of a commit."""
+    def begin(self, arm: str, changes: Changes, commit: int) -> None:
+        """Read the changes of an arm that come after these, which are those up to a commit."""
         with self._news:
-            self._feeds[arm] = Feed(position, commit)
+            self._feeds[arm] = Feed(changes.position, commit, changes.model)
             self._polled = max(self._polled, commit)
 
     def take(self, arm: str, since: Position) -> Changes | None:

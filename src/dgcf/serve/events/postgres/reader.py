@@ -43,7 +43,7 @@ class DatabaseReader(Reader):
             with self._reading() as con:
                 commit = int(con.raw.execute(COMMITS).fetchall()[0][0])
                 changes = self._changes(con, since, arm)
-            self._follower.begin(arm, changes.position, commit)
+            self._follower.begin(arm, changes, commit)
         return changes
 
     def count(self) -> int:
