@@ -184,6 +184,10 @@ class EventStore:
         """Return the refreshes, the newest first."""
         return self._reader.refreshes(limit)
 
+    def refresh_counts(self) -> dict[str, int]:
+        """Return the number of refreshes by result."""
+        return self._reader.refresh_counts()
+
     def lease(self, name: str) -> tuple[str, float] | None:
         """Return the holder of a lease, and until when in seconds since 1970, or None."""
         return self._reader.lease(name)
