@@ -26,9 +26,11 @@ import json, sys
 from pathlib import Path
 from dgcf.cli.streams import secure_streams
 from dgcf.serve.server.supervisor import serve
-from dgcf.serve.settings import Limits, Settings
+from dgcf.serve.settings import Limits, Refreshing, Settings
 model, data, more, limits = sys.argv[1:]
-settings = Settings(Path(model), Path(data), port=0, **json.loads(more), limits=Limits(**json.loads(limits)))
+more = json.loads(more)
+more["refresh"] = Refreshing(**more.pop("refresh", {}))
+settings = Settings(Path(model), Path(data), port=0, **more, limits=Limits(**json.loads(limits)))
 secure_streams()
 serve(settings, lambda about: print(json.dumps(about), flush=True), print)
 """
