@@ -70,7 +70,7 @@ export class Administration {
     if (seen === this.seen) return; // what has the focus stays as it is
     this.seen = seen;
     this.refresh.update(refresh);
-    this.versions.update(models);
+    this.versions.update(models, experiment.shadow.map((one) => one.arm));
     fill(this.experiment, experimentCard(experiment));
   }
 

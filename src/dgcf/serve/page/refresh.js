@@ -19,7 +19,7 @@ export class Refresh {
       "section",
       { class: "card", "aria-labelledby": "refresh-title" },
       h("div", { class: "chart-head" }, h("h2", { id: "refresh-title" }, "Refresh of the model"), h("div", { class: "live-box" }, this.state, this.button)),
-      h("p", { class: "fine" }, "The model is updated with the events since the last one, measured, and served if it is not worse."),
+      h("p", { class: "fine" }, "The model learns the events since the last refresh, is compared with the served one on the newest of them, and is served if it is not worse."),
       this.facts,
     );
   }
@@ -42,7 +42,7 @@ function factsOf(data) {
     data.state === "running" && ["Running since", moment(data.started)],
     ["Last result", resultOf(last), bad ? "bad" : null],
     last && ["Ended", `${moment(last.ended)}, after ${duration((Date.parse(last.ended) - Date.parse(last.started)) / 1000)}`],
-    ["Every", data.every === null ? "only when started here or by the API" : duration(data.every)],
+    ["Every", data.every === null ? "only when started here or by the API" : duration(data.every).replace(/ 0 \w+$/, "")],
     data.every !== null && data.state === "idle" && ["Next", data.next ? moment(data.next) : "none after a roll-back, until one is started here"],
   ].filter(Boolean);
 }

@@ -16,7 +16,9 @@ export class Versions {
     this.element = h("section", { class: "card", "aria-labelledby": "versions-title" }, h("div", { class: "chart-head" }, this.heading, this.acts), this.list);
   }
 
-  update(models) {
+  /** `shadows`: the arms whose lists nobody sees. */
+  update(models, shadows) {
+    this.shadows = shadows;
     const rows = [...models].sort((a, b) => b.version - a.version);
     const focused = this.element.contains(document.activeElement);
     const before = beforeServed(rows);
@@ -37,16 +39,21 @@ export class Versions {
     return h(
       "li",
       { class: "version-row", "data-version": row.version },
-      h("div", { class: "version-name" }, h("strong", {}, `v${row.version}`), row.serving && h("span", { class: "badge" }, arm ? `Arm ${arm}` : "Served"), arm && !row.serving && h("span", { class: "badge popular" }, `Arm ${arm}`)),
+      h("div", { class: "version-name" }, h("strong", {}, `v${row.version}`), this.badge(row, arm)),
       h("div", { class: "version-how" }, moment(row.published), h("small", { class: "muted" }, originOf(row, rows))),
       h("div", { class: "version-how" }, value === null ? "–" : metric(value), h("small", { class: "muted" }, name)),
       h("div", { class: "version-act" }, back ? this.button("Serve again", row, "plain small", `Serve v${row.version} again`) : !row.available && h("small", { class: "muted" }, "File deleted")),
-      this.card(row),
+      this.card(row, rows),
     );
   }
 
-  card(row) {
-    const details = h("details", { class: "as-table", open: this.open.has(row.version) }, h("summary", {}, "Model card", h("span", { class: "unseen" }, ` of v${row.version}`)), cardOf(row));
+  badge(row, arm) {
+    const name = arm === null ? "Served" : `${this.shadows.includes(arm) ? "Shadow" : "Arm"} ${arm}`;
+    return (row.serving || arm !== null) && h("span", { class: row.serving ? "badge" : "badge popular" }, name);
+  }
+
+  card(row, rows) {
+    const details = h("details", { class: "as-table", open: this.open.has(row.version) }, h("summary", {}, "Model card", h("span", { class: "unseen" }, ` of v${row.version}`)), cardOf(row, rows));
     details.addEventListener("toggle", () => (details.open ? this.open.add(row.version) : this.open.delete(row.version)));
     return details;
   }
@@ -83,7 +90,7 @@ function mainMetric(card) {
   return [name, value];
 }
 
-function cardOf(row) {
+function cardOf(row, rows) {
   const { card } = row;
   if (!card) return h("p", { class: "muted" }, "This version has no card: it was published by an older version of dgcf.");
   const { data, updated_from: parent } = card;
@@ -94,7 +101,7 @@ function cardOf(row) {
     "Training pairs": `${count(data.pairs)}, ${count(data.users)} users, ${count(data.items)} items`,
     "Data window": data.window && `${moment(data.window.first)} to ${moment(data.window.last)}`,
     Split: data.split && wordsOf(data.split),
-    "Updated from": parent && `${parent.name ?? "a model"}, ${count(parent.new_pairs)} new pairs, ${count(parent.new_users)} new users, ${count(parent.new_items)} new items`,
+    "Updated from": parent && `${parentOf(parent, rows)}, ${count(parent.new_pairs)} new pairs, ${count(parent.new_users)} new users, ${count(parent.new_items)} new items`,
     dgcf: card.dgcf,
     Fingerprint: data.fingerprint,
     "Artefact SHA-256": row.sha256,
@@ -102,6 +109,12 @@ function cardOf(row) {
   const known = Object.entries(origin).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const pair = ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: String(value).length > 40 && !String(value).includes(" ") ? "code" : "" }, String(value)));
   return h("div", { class: "version-card" }, h("dl", { class: "origin" }, known.map(pair)), (card.metrics ?? []).map(measurement), h("dl", { class: "settings" }, Object.entries(card.settings ?? {}).map(pair)));
+}
+
+/** Return the version that an update continued, or the name of its file or run. */
+function parentOf(parent, rows) {
+  const known = rows.findLast((row) => `${row.sha256}.dgcf` === parent.name);
+  return known ? `v${known.version}` : (parent.name ?? "a model");
 }
 
 function measurement(one) {
