@@ -3,7 +3,7 @@
 import { fill, h } from "./dom.js";
 import { count, metric, moment } from "./format.js";
 
-const ORIGINS = { start: "with the start", reload: "by a reload", refresh: "by a refresh" };
+const ORIGINS = { start: "with the start", reload: "by a reload", refresh: "by a refresh", forget: "by forgetting users" };
 const MAIN = "main";
 
 export class Versions {
