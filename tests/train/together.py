@@ -14,8 +14,11 @@ from typing import Any
 import torch
 
 from dgcf.evaluate.validation import validator
+from dgcf.models.base import GraphModel
 from dgcf.train import SeedJob, resolve, train_together
+from dgcf.train.api import build
 from dgcf.train.shards import ALONE, Group, World
+from dgcf.train.shards.rows import Rows
 from dgcf.train.shards.world import joined
 from tests.train.planted_tastes import planted_tastes
 
@@ -29,6 +32,7 @@ def main(cases: Path, results: Path) -> None:
             shared = train(case, world)
             if world.first:
                 answers.append(difference(shared, train(case, ALONE)))
+        assert not world.any(share_held(world) > 1 / world.size + 0.05)
     if answers:
         results.write_text(json.dumps(answers))
 
@@ -42,6 +46,22 @@ def train(case: Mapping[str, Any], world: World) -> Any:
     return train_together(
         dataset, recipe, [SeedJob(3)], device="cpu", validate=validate, world=world, mode=case["mode"]
     )[0]
+
+
+def share_held(world: Group) -> float:
+    """Return the share of a training's parameters, moments and graph that a process holds of its rows."""
+    dataset = planted_tastes(900, 600)
+    recipe = resolve("dgcf", dataset="planted", preset="paper", settings={"dim": 64, "blend": "none"})
+    model, propagation = build(dataset, recipe)
+    assert isinstance(model, GraphModel)
+    assert propagation is not None
+    M = propagation.stored
+    whole = 3 * sum(parameter.nbytes for parameter in model.parameters())
+    whole += M.offsets.nbytes + M.indices.nbytes + M.values.nbytes
+    rows = Rows(world, propagation)
+    rows.take(model, propagation)
+    rows.matrix.release(draws=False)
+    return rows.held_bytes(model) / whole
 
 
 def difference(shared: Any, alone: Any) -> dict[str, float]:

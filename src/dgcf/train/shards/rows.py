@@ -41,14 +41,14 @@ class Rows:
                 "training divided by rows needs a stored propagation matrix; choose cross=filtered or none, or divide "
                 "by columns."
             )
-        self.world, n_nodes = world, propagation.n_nodes
-        self.nodes = dealt(np.diff(propagation.stored.exact.indptr), world.size)
-        self.height = max(len(nodes) for nodes in self.nodes)
-        place = np.empty(n_nodes, dtype=np.int64)
-        for rank, nodes in enumerate(self.nodes):
+        self.world = world
+        parts = dealt(np.diff(propagation.stored.exact.indptr), world.size)
+        self.height = max(len(nodes) for nodes in parts)
+        place = np.empty(propagation.n_nodes, dtype=np.int64)
+        for rank, nodes in enumerate(parts):
             place[nodes] = rank * self.height + np.arange(len(nodes))
         self.place = torch.from_numpy(place).to(propagation.device)
-        self.own = torch.from_numpy(self.nodes[world.rank]).to(propagation.device)
+        self.own = torch.from_numpy(parts[world.rank]).to(propagation.device)
         self.matrix = OwnRows(propagation.stored, self.own, self.place)
 
     def take(self, model: GraphModel, propagation: Propagation | None) -> Propagation | None:
@@ -91,6 +91,11 @@ class Rows:
         """Return the rows of all processes, (size · height, …), at their places."""
         padded = torch.nn.functional.pad(own, (0, 0, 0, self.height - len(own)))
         return self.world.below(padded)
+
+    def held_bytes(self, model: GraphModel) -> int:
+        """Return the bytes of the parameters, of Adam's two moments and of the graph in this process."""
+        parameters = sum(parameter.nbytes for parameter in model.parameters())
+        return 3 * parameters + self.place.nbytes + self.own.nbytes + self.matrix.nbytes
 
     def forward(self, model: GraphModel, drop: DropSchedule | None) -> Tensor:
         """Return the final embeddings of the own nodes, as ``propagate`` does for all."""
@@ -146,6 +151,11 @@ class OwnRows:
             entries = torch.from_numpy(self._entries).to(self.device)
             self._hashes = tuple(self._whole.hashes(adjoint=adjoint)[entries] for adjoint in (False, True))
         self._whole, self._entries = None, np.empty(0, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the rows and of their hashes."""
+        return sum(part.nbytes for part in (*self.csr[:3], *self._hashes))
 
     def product(self, x: Tensor, drop: EdgeDrop | None, *, adjoint: bool) -> Tensor:
         """Return the own rows of ``M x`` for the gathered x; ``adjoint``: with the draws of Mᵀ."""
