@@ -132,6 +132,18 @@ def test_the_command_line_trains_with_several_processes(mode: str, interactions:
     assert_close(tmp_path / "three", tmp_path / "one")
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["columns", "rows"])
+def test_a_group_of_one_gpu_trains_as_a_cpu(mode: str, interactions: Path, tmp_path: Path) -> None:
+    command = train(interactions, tmp_path / "gpu", "--device", "cuda", "--shard", mode)
+    code, _, err = ended(torchrun(1, *command))
+    assert code == 0, err[-2000:]
+    subprocess.run([sys.executable, "-m", *train(interactions, tmp_path / "cpu", "--device", "cpu")], check=True)
+    ours, expected = weights(tmp_path / "gpu"), weights(tmp_path / "cpu")
+    for name in ours:
+        torch.testing.assert_close(ours[name], expected[name], atol=1e-3, rtol=0)
+
+
 @pytest.mark.slow
 def test_a_training_goes_on_with_another_number_of_processes(interactions: Path, tmp_path: Path) -> None:
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
