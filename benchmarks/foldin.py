@@ -148,12 +148,14 @@ def main() -> None:
     settings = parse_settings(args.settings)
 
     def draw(name: str, seed: int) -> dict[str, Any]:
-        return measure(name, Recommender(args.model, preset=args.preset, seed=seed, device=args.device, **settings), seed)
+        unfitted = Recommender(args.model, preset=args.preset, seed=seed, device=args.device, **settings)
+        return measure(name, unfitted, seed)
 
     results = [mean_of([draw(name, seed) for seed in range(args.draws)]) for name in args.data]
     machine = torch.cuda.get_device_name() if torch.cuda.is_available() and args.device != "cpu" else hardware()
     if args.json:
-        print(json.dumps({"model": args.model, "preset": args.preset, "settings": settings, "draws": args.draws, "results": results}))
+        about = {"model": args.model, "preset": args.preset, "settings": settings, "draws": args.draws}
+        print(json.dumps({**about, "results": results}))
         return
     print(f"{args.model}, preset {args.preset}, {' '.join(args.settings)}, {args.draws} draws, {machine}\n")
     header = ["data", "overlap", "fold-in", "trained", "popularity", "÷ trained", "÷ popularity", "ms", "epochs"]
