@@ -13,7 +13,7 @@ from dgcf.experiments.search import search_for
 from dgcf.models import CATALOG
 from dgcf.train import TrainConfig, resolve
 from dgcf.train.plan import On, Plan
-from dgcf.train.presets import PRESETS
+from dgcf.train.presets import PRESETS, Size, settings_of_update
 
 
 @pytest.mark.parametrize(
@@ -155,3 +155,25 @@ def test_unknown_names_are_refused_with_a_suggestion() -> None:
         resolve("dgfc")
     with pytest.raises(ConfigError, match="model bpr-mf has no setting 'layers'"):
         resolve("bpr-mf", settings={"layers": 2})
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(1024, 2048), (300, None)], ids=["default", "set"])
+def test_update_has_the_default_batch_size_of_its_own_data(batch: int, expected: int | None) -> None:
+    before, after = Size(10, 10, 100_000), Size(10, 10, 110_000)
+    assert resolve("dgcf", size=before).train.batch_size == 1024
+    own = {**resolve("dgcf", size=before).settings(), "batch_size": batch}
+    assert settings_of_update("default", own, before, after, ordered=False).get("batch_size") == expected
+    assert settings_of_update("plain", own, before, after, ordered=True) == {}
+
+
+def test_update_favours_recent_pairs_unless_the_training_drew_by_weights_or_order() -> None:
+    size, own = Size(10, 10, 1000), resolve("dgcf").settings()
+    changed = {"none": {}, "weights": {"weighted_sampling": True}, "order": {"recency": 0.7}}
+    replaced = {
+        why: settings_of_update("default", {**own, **c}, size, size, ordered=True) for why, c in changed.items()
+    }
+    assert {why: settings.get("recency") for why, settings in replaced.items()} == {
+        "none": 0.5,
+        "weights": None,
+        "order": None,
+    }
