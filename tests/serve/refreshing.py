@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dgcf.client.answers import Event
 from dgcf.data import Dataset
 from dgcf.data.everything import everything
 from dgcf.data.pairs import Pairs
@@ -40,7 +41,8 @@ def earlier_and_later(share: float = 0.5) -> tuple[Dataset, Likes]:
 
 def earlier_model(path: Path, dataset: Dataset) -> Path:
     """Train a model of the earlier likes, and save it."""
-    Recommender("dgcf", preset="plain", device="cpu", **{**SETTINGS, "epochs": 30}).fit(dataset).save(path)
+    settings: dict[str, Any] = {**SETTINGS, "epochs": 30}
+    Recommender("dgcf", preset="plain", device="cpu", **settings).fit(dataset).save(path)
     return path
 
 
@@ -54,7 +56,7 @@ def noise(dataset: Dataset, count: int) -> Likes:
 
 def post(service: Service, likes: Iterable[tuple[str, str]], start: float = FIRST) -> None:
     """Store likes as events, one a second."""
-    rows = [{"user": user, "item": item, "time": start + n} for n, (user, item) in enumerate(likes)]
+    rows = [Event(user=user, item=item, time=start + n) for n, (user, item) in enumerate(likes)]
     with service.client(ADMIN) as client:
         for first in range(0, len(rows), 500):
             client.send_events(rows[first : first + 500])

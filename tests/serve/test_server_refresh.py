@@ -77,7 +77,7 @@ def test_refresh_learns_what_is_new_and_nothing_twice(earlier: tuple[Path, Likes
         with service.client(ADMIN) as client:
             assert client.rollback(1)["version"] == 4
             following(service, 4)
-            assert client.refresh_state()["last"]["version"] == 3
+            assert service.get("/v1/admin/refresh", token=ADMIN).json()["last"]["version"] == 3
             assert [row["origin"] for row in client.models()["models"]] == ["rollback", "refresh", "refresh", "start"]
         # The events have stayed, so the lists are those of the first model with all events of later.
         after = lists(service, USERS)
@@ -144,8 +144,8 @@ def test_refresh_that_ranks_worse_is_refused(earlier: tuple[Path, Likes, Likes],
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--refresh-memory", "60MB"), "the refresh needs more than the 60.0 MB of memory that it may use"),
-        (("--refresh-memory", "200MB"), "the refresh needs more than the 200.0 MB of memory that it may use"),
+        (("--refresh-memory", "100MB"), "the refresh needs more than the 0.1 GB of memory that it may use"),
+        (("--refresh-memory", "200MB"), "the refresh needs more than the 0.2 GB of memory that it may use"),
         (("--refresh-timeout", "1s"), "the refresh took longer than 1 s, which is its limit; raise --refresh-timeout."),
     ],
 )
@@ -204,7 +204,7 @@ def test_schedule_over_services_and_restarts(earlier: tuple[Path, Likes, Likes],
         assert state["next"] is not None
         post(first, later[:300])
         wait_for(lambda: versions(first) == versions(services[1]) == [2, 2], 90)
-        begun = [line for service in services for line in service.log() if line["event"] == "refresh begun"]
+        begun = first.logged("refresh begun")  # both services write to one log here
         assert len(begun) == len({line["refresh"] for line in begun})  # none is carried out twice
     with service_of(model, tmp_path, "--refresh-every", "1h") as again:
         assert versions(again) == [2]
