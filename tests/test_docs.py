@@ -42,6 +42,8 @@ PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((PROJECT / "docs"
 LEFT_OUT = {
     "README.md": 1,  # make demo, make test
     "docs/deploy.md": 4,  # Docker, systemd, a cluster
+    "docs/experiments.md": 2,  # services
+    "docs/export.md": 4,  # a database server, a model hub, MLflow
     "docs/reproduction.md": 2,  # hours on a GPU
     "docs/serving.md": 2,  # services, which run until they are stopped
     "docs/tuning.md": 1,  # MLflow, and servers that show what was tracked
@@ -112,9 +114,15 @@ def prepared(folder: Path) -> None:
     (folder / "purchases.csv").unlink()
 
 
+def shop(folder: Path) -> None:
+    films(folder, "purchases.csv")
+    invoke("dgcf train purchases.csv --no-baselines --out runs/shop")
+
+
 FILES: dict[str, list[Callable[[Path], None]]] = {
     "README.md": [lambda folder: films(folder, "purchases.csv"), newer, demo],
     "docs/data.md": [lambda folder: films(folder, "ratings.csv")],
+    "docs/export.md": [shop],
     "docs/forget.md": [lambda folder: films(folder, "purchases.csv")],
     "docs/graph.md": [prepared],
     "docs/recommend.md": [lambda folder: films(folder, "ratings.csv")],
@@ -128,8 +136,7 @@ def served(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     if page != "docs/serving.md":
         yield lambda text: text
         return
-    films(folder, "purchases.csv")
-    invoke("dgcf train purchases.csv --no-baselines --out runs/shop")
+    shop(folder)
     (folder / ".curlrc").write_text("fail\nshow-error\n")
     monkeypatch.setenv("CURL_HOME", str(folder))
     model, data = folder / "runs" / "shop", folder / "service"

@@ -26,14 +26,13 @@ mlflow = pytest.importorskip("mlflow")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of MLflow's own
 
 
-@pytest.fixture
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of an SQLite store in the test's folder."""
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+@pytest.fixture(autouse=True)
+def _no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Unset what names a server, and restore it: MLflow sets the variable when a program names one."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri)
-    yield uri
+    yield
     mlflow.set_tracking_uri(before)
 
 
@@ -57,11 +56,11 @@ def assert_same_lists(loaded: Any, rec: Recommender) -> None:
     assert list(both["items"][0]) == rec.recommend_for(items, 4, user="u00004")["item"]
 
 
-def test_logged_model_gives_the_same_lists_and_its_run_the_card(
-    fitted: Recommender, stored: str, tmp_path: Path
-) -> None:
+def test_logged_model_gives_the_same_lists_and_its_run_the_card(fitted: Recommender, tmp_path: Path) -> None:
     result = log_model(fitted, name="films", folder=tmp_path, register="films")
-    assert result["uri"] == stored
+    assert result["uri"] == f"sqlite:///{tmp_path / 'mlflow.db'}"
+    assert "MLFLOW_TRACKING_URI" not in os.environ
+    mlflow.set_tracking_uri(result["uri"])
     assert_same_lists(mlflow.pyfunc.load_model(result["model_uri"]), fitted)
     assert_same_lists(mlflow.pyfunc.load_model("models:/films/1"), fitted)
     card = model_card(fitted)

@@ -79,7 +79,8 @@ def log_model(rec: Recommender, *, name: str, folder: Path, register: str | None
 
     for variable, value in tracking.UNLESS_SET.items():
         os.environ.setdefault(variable, value)
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}"
+    given = os.environ.get("MLFLOW_TRACKING_URI")
+    uri = given or f"sqlite:///{folder / 'mlflow.db'}"
     shown = re.sub(r"//[^/@]*@", "//***@", uri)
     with tracking.quiet(), tracking.needed("mlflow", "MLflow"):
         mlflow = import_module("mlflow")
@@ -88,7 +89,7 @@ def log_model(rec: Recommender, *, name: str, folder: Path, register: str | None
     card = model_card(rec)
     with tracking.quiet(), tracking.explained(shown), _tracking_at(mlflow, uri), tempfile.TemporaryDirectory() as place:
         file = rec.save(Path(place) / MODEL)
-        experiment = _experiment(mlflow, tracking.EXPERIMENT, folder)
+        experiment = _experiment(mlflow, tracking.EXPERIMENT, None if given else folder / "mlruns")
         with mlflow.start_run(experiment_id=experiment, run_name=name, tags=_tags(card)) as run:
             mlflow.log_params({key: str(value) for key, value in {"model": card["model"], **card["settings"]}.items()})
             for one in card["metrics"]:
@@ -117,24 +118,25 @@ def log_model(rec: Recommender, *, name: str, folder: Path, register: str | None
     }
 
 
-def _experiment(mlflow: Any, name: str, folder: Path) -> str:
-    """Return the id of the experiment; without a tracking server, a new one keeps its files beside the database."""
+def _experiment(mlflow: Any, name: str, files: Path | None) -> str:
+    """Return the id of the experiment; a new one keeps its files in ``files``, or where the server says."""
     experiment = mlflow.get_experiment_by_name(name)
     if experiment is not None:
         return str(experiment.experiment_id)
-    beside = None if os.environ.get("MLFLOW_TRACKING_URI") else (folder / "mlruns").as_uri()
-    return str(mlflow.create_experiment(name, artifact_location=beside))
+    return str(mlflow.create_experiment(name, artifact_location=None if files is None else files.as_uri()))
 
 
 @contextmanager
 def _tracking_at(mlflow: Any, uri: str) -> Iterator[None]:
     """Log at a tracking server inside the block, and where it was before after it."""
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri)
+    before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(uri)  # sets the variable, too
     try:
         yield
     finally:
         mlflow.set_tracking_uri(before)
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+        os.environ.update({} if variable is None else {"MLFLOW_TRACKING_URI": variable})
 
 
 def _tags(card: dict[str, Any]) -> dict[str, str]:
