@@ -1,12 +1,13 @@
 """Load the service with a composed model of Gowalla's size, beside a plain FastAPI service over implicit's ALS.
 
-    python -m benchmarks.serve [--seconds 15] [--rounds 3] [--connections 32] [--soak MINUTES] [--load 0.7]
+    python -m benchmarks.serve [--seconds 15] [--rounds 3] [--connections 32] [--soak MINUTES] [--load 0.7] [--arms]
 
 Needs ``wrk``, the extras ``serve`` and ``ials``, and the data. One worker, k 20; wrk runs on the same machine with one
 thread. The services alternate in each round, and only one of them runs at a time. Users and items are drawn at random,
 so an answer is rarely repeated. The embeddings are initial weights: no time depends on what was learned. ``--soak``
 loads the service for two minutes at its full rate and then for MINUTES at a share of it, and prints the slope of the
-memory of all its processes.
+memory of all its processes. ``--arms`` measures a service with two arms of the same model, and one with a shadow,
+against one without, in place of all that; these services wait while another one is loaded.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ def main() -> None:
         _write_peer(rec, folder)
         size = f"{dataset.n_users:,} users × {dataset.n_items:,} items, d {args.dim}, 400 neighbours"
         del rec, dataset
+        if args.arms:
+            _arms(folder, args)
+            return
         print(f"{size}; one worker, k 20, {args.connections} connections; {hardware()}\n", flush=True)
         measured: dict[str, list[dict[str, float]]] = {}
         for number in range(args.rounds):
@@ -80,6 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
     parser.add_argument("--load", type=float, default=0.7)
+    parser.add_argument("--arms", action="store_true")
     args = parser.parse_args()
     if shutil.which("wrk") is None:
         parser.error("wrk is not installed; install Debian's package wrk.")
@@ -106,7 +111,7 @@ def _write_peer(rec: Any, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _service(folder: Path) -> Iterator[tuple[str, int]]:
+def _service(folder: Path, *words: str) -> Iterator[tuple[str, int]]:
     """Start ``dgcf serve``; yield its address and the id of its first process."""
     variables = {f"DGCF_{scope.upper()}_TOKEN": token for scope, token in TOKENS.items() if scope != "read"}
     data = tempfile.mkdtemp(dir=folder)
@@ -121,6 +126,7 @@ def _service(folder: Path) -> Iterator[tuple[str, int]]:
         "--data",
         data,
         "--json",
+        *words,
     ]
     with _process(command, variables, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -265,6 +271,44 @@ def _save_two(rec: Recommender, folder: Path) -> None:
     other = dataclasses.replace(rec.snapshot, about={**rec.snapshot.about, "seed": 1})
     artifact.save(other, folder / "other.dgcf")
     _put_in_place(folder, "first.dgcf")
+
+
+# -- arms -------------------------------------------------------------------------------------------------------------
+
+
+def _arms(folder: Path, args: argparse.Namespace) -> None:
+    """Print what arms and shadows cost, as ratios to a service of one model in the same round."""
+    model = folder / "model.dgcf"
+    variants: dict[str, list[str]] = {
+        "one model": [],
+        "two arms": ["--arm", f"b={model}", "--experiment", "benchmark"],
+        "a shadow for 10 %": ["--shadow", f"c={model}"],
+    }
+    ratios: dict[str, list[dict[str, float]]] = {label: [] for label in variants}
+    with contextlib.ExitStack() as stack:
+        services = {label: stack.enter_context(_service(folder, *words)) for label, words in variants.items()}
+        started = {label: _memory(pid) for label, (_, pid) in services.items()}
+        for number in range(args.rounds):
+            order = [*variants] if number % 2 else [*variants][::-1]
+            results = {
+                label: _wrk("known", services[label][0], "/v1/recommend/", folder, args, seed=number + 1)
+                for label in order
+            }
+            base = results["one model"]
+            for label, result in results.items():
+                names = ("rate", "p50", "p99")
+                ratios[label].append({name: result[name] / base[name] for name in names} | {"ms": result["p99"]})
+            print(f"round {number}: " + "; ".join(f"{label} p99 {results[label]['p99']:.1f} ms" for label in variants))
+        rows = [
+            [
+                label,
+                *(f"{median([one[name] for one in rounds]):.2f}" for name in ("rate", "p50", "p99")),
+                f"{ratios[label][0]['p99']:.2f}",
+                f"{(started[label] - started['one model']) / 2**20:+.0f}",
+            ]
+            for label, rounds in ratios.items()
+        ]
+    print(markdown(["service", "rate", "p50", "p99", "p99 of the first round", "memory, MB"], rows))
 
 
 # -- the soak ---------------------------------------------------------------------------------------------------------

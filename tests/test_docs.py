@@ -133,14 +133,16 @@ FILES: dict[str, list[Callable[[Path], None]]] = {
 @contextlib.contextmanager
 def served(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
     """Yield a function that puts the address of a running service into a block, of one with tokens if it has one."""
-    if page != "docs/serving.md":
+    if page not in ("docs/serving.md", "docs/experiments.md"):
         yield lambda text: text
         return
     shop(folder)
     (folder / ".curlrc").write_text("fail\nshow-error\n")
     monkeypatch.setenv("CURL_HOME", str(folder))
     model, data = folder / "runs" / "shop", folder / "service"
-    with Service(model, data) as plain, Service(model, data, environment={"DGCF_ADMIN_TOKEN": ADMIN}) as guarded:
+    more = ["--arm", f"b={model}", "--experiment", "other-loss"] if page == "docs/experiments.md" else []
+    guard = {"DGCF_ADMIN_TOKEN": ADMIN}
+    with Service(model, data) as plain, Service(model, data, *more, environment=guard) as guarded:
         yield lambda text: text.replace("http://127.0.0.1:8000", (guarded if ADMIN in text else plain).url)
 
 
