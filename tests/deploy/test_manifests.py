@@ -138,8 +138,10 @@ def test_deployment_refers_to_what_there_is(tmp_path: Path) -> None:
     target = manifest("horizontalpodautoscaler")["spec"]["scaleTargetRef"]
     assert (target["kind"], target["name"]) == ("Deployment", manifest("deployment")["metadata"]["name"])
     assert {mount["name"] for mount in one["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
-    (claim,) = [volume["persistentVolumeClaim"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
-    assert claim["claimName"] == manifest("models")["metadata"]["name"]
+    claims = [
+        volume["persistentVolumeClaim"]["claimName"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume
+    ]
+    assert claims == [manifest(name)["metadata"]["name"] for name in ("models", "data")]
     secret = manifest("secret.example")
     (mounted,) = [volume["secret"] for volume in spec["volumes"] if "secret" in volume]
     keys = {item["key"] for item in mounted["items"]}

@@ -1,7 +1,7 @@
 // The versions of the model: which one is served, how each came, its model card, and the way back to it.
 
 import { fill, h } from "./dom.js";
-import { count, metric, moment } from "./format.js";
+import { count, metric, moment, short } from "./format.js";
 
 const ORIGINS = { start: "with the start", reload: "by a reload", refresh: "by a refresh", forget: "by forgetting users" };
 const MAIN = "main";
@@ -83,8 +83,10 @@ function originOf(row, rows) {
   return `by a roll-back to v${same.version}`;
 }
 
-/** Return name and value of the first metric of a card, the one that a refresh compares by. */
+/** Return name and value of what tells best how good a version is: the check of its refresh, or its first metric. */
 function mainMetric(card) {
+  const check = card?.refresh?.check;
+  if (check) return [`ndcg@${check.k} on new events, ${metric(check.served)} before`, check.candidate];
   const values = Object.entries(card?.metrics?.[0]?.values ?? {});
   const [name, value] = values.find(([one]) => one.startsWith("ndcg")) ?? values[0] ?? ["not measured", null];
   return [name, value];
@@ -102,6 +104,8 @@ function cardOf(row, rows) {
     "Data window": data.window && `${moment(data.window.first)} to ${moment(data.window.last)}`,
     Split: data.split && wordsOf(data.split),
     "Updated from": parent && `${parentOf(parent, rows)}, ${count(parent.new_pairs)} new pairs, ${count(parent.new_users)} new users, ${count(parent.new_items)} new items`,
+    Refresh: card.refresh && `${count(card.refresh.new_pairs)} new pairs of ${count(card.refresh.events)} events, in ${short(card.refresh.seconds)} s`,
+    Check: card.refresh?.check && checkOf(card.refresh.check),
     dgcf: card.dgcf,
     Fingerprint: data.fingerprint,
     "Artefact SHA-256": row.sha256,
@@ -109,6 +113,12 @@ function cardOf(row, rows) {
   const known = Object.entries(origin).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const pair = ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: String(value).length > 40 && !String(value).includes(" ") ? "code" : "" }, String(value)));
   return h("div", { class: "version-card" }, h("dl", { class: "origin" }, known.map(pair)), (card.metrics ?? []).map(measurement), h("dl", { class: "settings" }, Object.entries(card.settings ?? {}).map(pair)));
+}
+
+/** Return the comparison of a refresh with the version before as text. */
+function checkOf({ users, pairs, served, candidate, interval, k }) {
+  const [low, high] = interval.map(metric);
+  return `${count(pairs)} newest pairs of ${count(users)} users: ndcg@${k} ${metric(candidate)}, of the version before ${metric(served)} (95% interval of the difference ${low} to ${high})`;
 }
 
 /** Return the version that an update continued, or the name of its file or run. */
