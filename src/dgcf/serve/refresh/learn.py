@@ -13,6 +13,7 @@ import numpy as np
 from dgcf.data import Dataset
 from dgcf.data.columns import ReadOptions
 from dgcf.data.pairs import Pairs
+from dgcf.data.sql import path_literal
 from dgcf.errors import DgcfError
 from dgcf.ids import user_digest
 from dgcf.recommend import artifact
@@ -28,6 +29,7 @@ from dgcf.text import counted
 HOW = How(held_out=0.0)
 """All pairs are trained on, for the usual epochs: the check holds out pairs of its own."""
 Step = Callable[[str], None]
+_WHOLE = "0|-?[1-9][0-9]{0,17}"
 
 
 class RefusedError(DgcfError):
@@ -81,8 +83,9 @@ def learn(orders: Orders, step: Step) -> dict[str, Any]:
     started = time.perf_counter()
     step("read")
     base = _without_forgotten(artifact.load(orders.base), orders.forgotten)
-    parent = Parent.of_snapshot(base, orders.base)
-    new = New.of(read_new_rows(orders.events, parent), base)
+    if not _keep_fitting(orders.events, base):
+        return {"result": "unchanged", "detail": "no event has ids as those of the model, which are whole numbers."}
+    new = New.of(read_new_rows(orders.events, Parent.of_snapshot(base, orders.base)), base)
     if not len(new.fresh):
         return {"result": "unchanged", "detail": f"no new pair in {counted(len(new.rows.train), 'event')}."}
     step("check")
@@ -98,6 +101,25 @@ def learn(orders: Orders, step: Step) -> dict[str, Any]:
 def _without_forgotten(base: Snapshot, forgotten: Collection[str]) -> Snapshot:
     gone = [user for user in base.users.texts if user_digest(user) in forgotten] if forgotten else []
     return without_users(base, gone, time.time()) if gone else base
+
+
+def _keep_fitting(events: Path, base: Snapshot) -> int:
+    """Drop events whose ids the vocabularies cannot take, and return the number of those left.
+
+    Where the ids of the model are whole numbers, the service takes events with other ids too, but recommends none.
+    """
+    import duckdb
+
+    integer = [name for name, ids in (("user", base.users), ("item", base.items)) if ids.kind == "integer"]
+    condition = " AND ".join(f"regexp_full_match({name}, '{_WHOLE}')" for name in integer) or "true"
+    kept = events.with_name("kept.parquet")
+    with duckdb.connect() as con:
+        chosen = f"SELECT * FROM read_parquet({path_literal(events)}) WHERE {condition} ORDER BY seq"
+        (count,) = con.execute(f"COPY ({chosen}) TO {path_literal(kept, write=True)} (FORMAT parquet)").fetchone() or (
+            0,
+        )
+    kept.replace(events)
+    return int(count)
 
 
 def _checked(orders: Orders, base: Snapshot, new: New) -> Check | None:
