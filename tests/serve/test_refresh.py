@@ -127,7 +127,7 @@ def test_update_learns_new_pairs_and_is_loaded_again(earlier: tuple[Path, Likes]
 
 def test_nothing_new_is_unchanged(earlier: tuple[Path, Likes], tmp_path: Path) -> None:
     snapshot = artifact.load(earlier[0])
-    known = check.likes_of(snapshot, snapshot.train)[:50]
+    known = check.likes_of(snapshot.users, snapshot.items, snapshot.train)[:50]
     assert learned(earlier[0], known, tmp_path) == {"result": "unchanged", "detail": "no new pair in 50 events."}
 
 

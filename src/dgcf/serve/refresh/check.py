@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgcf.data.dataset import Dataset
 from dgcf.data.pairs import Pairs
+from dgcf.data.vocabulary import Vocabulary
 from dgcf.evaluate.bootstrap import bootstrap_intervals
 from dgcf.evaluate.metrics import hit_matrix, ndcg
 from dgcf.random import permutation
@@ -112,8 +112,7 @@ def _values(
     return ndcg(hit_matrix(ranked, np.arange(len(users)), relevant), relevant.user_degrees, K)
 
 
-def likes_of(dataset: Dataset, pairs: Pairs) -> Likes:
-    """Return pairs of a dataset by their raw ids."""
-    users, items = dataset.users.texts, dataset.items.texts
+def likes_of(users: Vocabulary, items: Vocabulary, pairs: Pairs) -> Likes:
+    """Return pairs by the raw ids."""
     rows = zip(pairs.user_idx.tolist(), pairs.indices.tolist(), strict=True)
-    return [(users[user], items[item]) for user, item in rows]
+    return [(users.texts[user], items.texts[item]) for user, item in rows]

@@ -130,8 +130,8 @@ def _checked(orders: Orders, base: Snapshot, new: New) -> Check | None:
     rest_rows = read_new_rows(
         orders.events, Parent.of_snapshot(base, orders.base), ReadOptions(where=f"timestamp < {cut!r}")
     )
-    rest = likes_of(rest_rows, rest_rows.train)
-    held = likes_of(new.rows, new.fresh.where(new.fresh.time >= cut))
+    rest = likes_of(rest_rows.users, rest_rows.items, rest_rows.train)
+    held = likes_of(new.rows.users, new.rows.items, new.fresh.where(new.fresh.time >= cut))
     held_out = sorted(set(held) - set(rest))
     return compare(base, _updated(base, orders, rest_rows), rest, held_out, orders.margin)
 
