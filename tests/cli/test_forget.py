@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -22,6 +23,8 @@ from dgcf.data import Dataset
 from dgcf.recommend import load
 from dgcf.serve import forgetting
 from dgcf.serve.engine.served import take_copy
+from dgcf.serve.events import writer
+from dgcf.serve.events.database import connect
 from dgcf.serve.events.records import Event
 from dgcf.serve.events.store import EventStore
 from tests.cli.in_process import invoke, refusal
@@ -117,6 +120,23 @@ def test_no_byte_of_a_user_is_left_in_run_dataset_and_data_folder(
         assert store.count() == 60
         assert store.lease("refresh") is None
     assert list(load(shop.service / "models" / f"{row.sha256}.dgcf").recommend(others, 10)) == lists
+
+
+def test_large_event_store_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service itself leaves remains in a large file for a day."""
+    monkeypatch.setattr(writer, "CHECKED_BYTES", 0)
+    names = [f"person {number:03d} {'x' * (number % 70)}|" for number in range(100)]
+    with EventStore.open(path := tmp_path / "events.sqlite3") as store:
+        for start in range(0, 400, 40):  # pages are split and filled again, which leaves copies of rows
+            chosen = [names[(start * 7 + step * 13) % len(names)] for step in range(40)]
+            store.submit([Event(name, "item", key=f"{start}-{step}") for step, name in enumerate(chosen)]).result()
+    gone = names[::9]
+    invoke("forget", tmp_path, *gone)
+    content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert [name for name in gone if name.encode() in content] == []
+    assert names[1].encode() in path.read_bytes()
+    with closing(connect(path, read=True)) as con:  # nothing deleted is left to be written over
+        assert con.execute("SELECT value FROM counters WHERE name = 'erased'").fetchone() == (0,)
 
 
 def test_running_refresh_is_waited_for(odd_shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +308,7 @@ def test_killed_forgetting_is_finished_by_the_same_command(seed: int, odd_shop: 
     shutil.copytree(odd_shop, tmp_path / "whole")
     store_events(Shop(tmp_path / "whole", ODD))
     killed = 0
-    for number in range(6):
+    for number in range(4):
         folder = tmp_path / f"work{number}"
         shutil.copytree(tmp_path / "whole", folder)
         shop = Shop(folder, ODD)
@@ -315,7 +335,7 @@ def test_killed_forgetting_is_finished_by_the_same_command(seed: int, odd_shop: 
             assert (shop.service / "models" / f"{row.sha256}.dgcf").is_file()
             assert store.events_of(ODD) == []
         shutil.rmtree(folder)
-    assert killed >= 3
+    assert killed >= 2
 
 
 def _kill_while_it_writes(

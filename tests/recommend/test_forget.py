@@ -59,6 +59,13 @@ def test_others_keep_their_lists_rows_and_neighbours_to_the_bit(
     old, new = Recommender.of(before), load(path)
     users = rest(before)
     assert list(new.users) == users
+    expected = by_hand(dataset, before)
+    assert (new.snapshot.train, new.snapshot.seen) == (expected.train, expected.seen)
+    assert new.snapshot.layers is not None
+    assert expected.layers is not None
+    np.testing.assert_array_equal(new.snapshot.layers.embeddings, expected.layers.embeddings)
+    if expected.layers.gate_logits is not None:
+        np.testing.assert_array_equal(new.snapshot.layers.gate_logits, expected.layers.gate_logits)
     assert list(new.recommend(users, 8)) == list(old.recommend(users, 8))
     assert list(new.recommend(users, 12, exclude_seen=False)) == list(old.recommend(users, 12, exclude_seen=False))
     for user in users:

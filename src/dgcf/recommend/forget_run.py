@@ -189,7 +189,9 @@ class RunFolder:
         if not own and present(self.main.loaded.users, users):
             how = "delete their rows there" if is_read(source) else f"use `dgcf forget {source}` for it as well"
             sentences.append(f"{source}, which the run was trained on, still holds the users; {how}.")
-        sentences += sources({**self.main.loaded.record, "where": run.read_options.where}, users)
+        for sentence in sources({**self.main.loaded.record, "where": run.read_options.where}, users):
+            if not (sentences and sentence.startswith(f"{source},")):
+                sentences.append(sentence)
         parent = (run.about.get("update", {}).get("parent") or {}).get("path")
         if parent and Path(parent).exists() and not forgetting.covers(parent):
             sentences.append(f"{parent}, which the run updates, may hold the users; use `dgcf forget` for it as well.")
