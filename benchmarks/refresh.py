@@ -3,7 +3,7 @@
     python -m benchmarks.refresh [--seeds 3] [--days 10] [--out FILE]
     python -m benchmarks.refresh --render
 
-Both services start with the same model, which is trained on 100 days, and get the same events of each day, with their
+Both services start with the same model, which is trained on 60 days, and get the same events of each day, with their
 times. At the beginning of a day, before its events are posted, each service is asked over HTTP for the lists of all
 users who have a new item that day. Both fold the events in as they come; the refresh is ``POST /v1/admin/refresh``
 after the events of the day.
@@ -36,14 +36,16 @@ from dgcf.recommend import Recommender
 
 RESULTS, PAGE, PICTURE = Path("results/refresh.jsonl"), Path("docs/serving.md"), Path("docs/images/refresh.svg")
 BEGIN, END = "<!-- generated: refresh -->", "<!-- end: refresh -->"
-BEFORE, K, TOGETHER, BATCH = 100, 20, 200, 1000
+USERS, ITEMS, PER_DAY, BEFORE = 1200, 600, 150, 60
+"""The size of the log, and the days before the replay."""
+K, TOGETHER, BATCH = 20, 200, 1000
 WAYS = {"refreshed": "refresh every night", "fixed": "events alone, no refresh"}
 Record = dict[str, Any]
 
 
 def replay(seed: int, days: int, folder: Path, write: Callable[[Record], None]) -> None:
     """Replay the days of the log of a seed, and write a record for each day and way."""
-    log = drifting(n_users=2000, n_items=1000, days=BEFORE + days + 1, per_day=250, seed=seed)
+    log = drifting(USERS, ITEMS, BEFORE + days + 1, PER_DAY, seed=seed)
     base = log.between(0, START + BEFORE * DAY)
     data = load(base.write(folder / "base.csv"), Preparation(split=Split("random", (0.9, 0.1, 0.0)), keep_times=True))
     began = time.perf_counter()
