@@ -75,9 +75,10 @@ audit: .venv/audited
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src
 	$(BIN)/python .ci/vulnerabilities.py
 
-# Resolve the development environment anew into requirements.lock and requirements-cuda.lock.
+# Resolve the development environment anew into requirements.lock and requirements-cuda.lock, and those of the images.
 lock: .venv/installed
 	$(BIN)/python .ci/lock.py
+	$(BIN)/python deploy/lock.py
 
 # What is installed in .venv, as a CycloneDX document.
 sbom: .venv/audited

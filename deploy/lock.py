@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent / "requirements.lock"
-EXTRAS = frozenset({"serve"})
+EXTRAS = frozenset({"serve", "postgres", "s3"})
 HEADER = """\
 # Made by `python deploy/lock.py` from requirements.lock; do not edit.
 """
@@ -48,10 +48,12 @@ def pins() -> dict[str, str]:
 
 
 def locks() -> dict[str, str]:
-    """Return the contents of the two files by their names."""
+    """Return the contents of the two files by their names; raise SystemExit if a package is not locked."""
     pinned = pins()
     serve = closure("dgcf", EXTRAS, without=["torch"]) - {"dgcf"}
     train = closure("torch") - serve
+    if absent := sorted((serve | train) - pinned.keys()):
+        raise SystemExit(f"requirements.lock has no {', '.join(absent)}; run `make lock`.")
     return {
         name: HEADER + "".join(pinned[package] for package in sorted(packages))
         for name, packages in (("requirements.lock", serve), ("requirements-train.lock", train))

@@ -13,7 +13,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
+from dgcf.serve.events.address import VARIABLE as EVENTS_VARIABLE
+from dgcf.serve.events.address import parse
 from dgcf.serve.server.routes import OPEN, ROUTES
+from dgcf.serve.server.tokens import FILE_VARIABLE
 from tests.deploy.files import DEPLOY, MANIFESTS, instruction, manifest, output_of, program, read_yaml
 
 KUBERNETES = ("1.30", "1.34")
@@ -95,6 +98,17 @@ def test_secrets_are_made_once_and_fit_each_other(tmp_path: Path) -> None:
     assert {name: path.read_text() for name, path in files.items()} == made
 
 
+def test_variables_are_those_that_the_service_reads() -> None:
+    known = {EVENTS_VARIABLE, FILE_VARIABLE}
+    in_compose = set(COMPOSE["services"]["dgcf"]["environment"])
+    assert in_compose == {*known, "PGPASSFILE"}
+    assert {entry["name"] for entry in container()["env"]} == known
+    url = parse(COMPOSE["services"]["dgcf"]["environment"][EVENTS_VARIABLE])
+    assert not url.has_password
+    assert url.parameters["host"] in COMPOSE["services"]
+    assert parse(manifest("secret.example")["stringData"]["events"]).is_private
+
+
 # -- Kubernetes -------------------------------------------------------------------------------------------------------
 
 
@@ -141,7 +155,7 @@ def test_deployment_refers_to_what_there_is(tmp_path: Path) -> None:
     claims = [
         volume["persistentVolumeClaim"]["claimName"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume
     ]
-    assert claims == [manifest(name)["metadata"]["name"] for name in ("models", "data")]
+    assert claims == [manifest(name)["metadata"]["name"] for name in ("models", "shared")]
     secret = manifest("secret.example")
     (mounted,) = [volume["secret"] for volume in spec["volumes"] if "secret" in volume]
     keys = {item["key"] for item in mounted["items"]}
