@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -128,11 +129,12 @@ def _experiment(mlflow: Any, name: str, files: Path | None) -> str:
 
 @contextmanager
 def _tracking_at(mlflow: Any, uri: str) -> Iterator[None]:
-    """Log at a tracking server inside the block, and where it was before after it."""
+    """Log at a tracking server inside the block, and where it was before after it; MLflow's prints go to stderr."""
     before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
     mlflow.set_tracking_uri(uri)  # sets the variable, too
     try:
-        yield
+        with redirect_stdout(sys.stderr):  # where it prints links to the run
+            yield
     finally:
         mlflow.set_tracking_uri(before)
         os.environ.pop("MLFLOW_TRACKING_URI", None)
