@@ -34,7 +34,7 @@ def board() -> Iterator[Board]:
 
 
 def metrics_of(board: Board, folder: Path) -> Metrics:
-    return Metrics(board, folder / "events.sqlite3", lambda: 7, lambda: (3, "2026-01-01T00:00:00+00:00"))
+    return Metrics(board, lambda: 0, lambda: 7, lambda: (3, "2026-01-01T00:00:00+00:00"))
 
 
 # -- the board --------------------------------------------------------------------------------------------------------

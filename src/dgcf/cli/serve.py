@@ -15,6 +15,7 @@ from dgcf.errors import ConfigError
 MAX_WORKERS = 64
 EXPERIMENT = "Experiments"
 REFRESH = "Refresh"
+SERVERS = "Several servers"
 _HOURS = {"h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -120,6 +121,23 @@ def command(
         float | None,
         Option(help="Share of the lists that shadows rank.", show_default="0.1", rich_help_panel=EXPERIMENT),
     ] = None,
+    events: Annotated[
+        str | None,
+        Option(
+            help="PostgreSQL database of the events, such as postgresql://dgcf@db/shop. A URL with a password belongs "
+            "in the environment variable DGCF_EVENTS_URL.",
+            show_default="a file in the folder of --data",
+            rich_help_panel=SERVERS,
+        ),
+    ] = None,
+    models: Annotated[
+        str | None,
+        Option(
+            help="Folder or address (s3://BUCKET/PREFIX) where all servers find the models that one of them publishes.",
+            show_default="each server has its own",
+            rich_help_panel=SERVERS,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve recommendations over HTTP, with a page to try them at the root.
@@ -137,6 +155,7 @@ def command(
     from dgcf.serve.refresh.options import refreshing_of
     from dgcf.serve.server.binding import default_data
     from dgcf.serve.server.headers import check_origin
+    from dgcf.serve.server.sharing import events_url, models_address
     from dgcf.serve.server.supervisor import serve
     from dgcf.serve.server.tokens import read_tokens
     from dgcf.serve.settings import Settings
@@ -157,13 +176,16 @@ def command(
         retention=None if retention is None else seconds_of(retention),
         refresh=refreshing_of(refresh_every, refresh_memory, refresh_timeout, refresh_margin),
         keep_models=keep_models,
+        events=events_url(events, os.environ, warn),
+        models=models_address(models),
         more=arms_of(arm or (), split, shadow or (), experiment, shadow_share),
     )
     _warn_if_open(settings.host, bool(settings.tokens))
 
     def announce(about: dict[str, Any]) -> None:
         count = f"{settings.workers} worker{'s' if settings.workers > 1 else ''}"
-        notify(f"serving {model} at {about['url']} ({count}, events in {settings.data}); stop with Ctrl-C.")
+        place = settings.data if settings.events is None else about["events"]
+        notify(f"serving {model} at {about['url']} ({count}, events in {place}); stop with Ctrl-C.")
         emit(about, as_json, lambda: None)
 
     serve(settings, announce, warn)

@@ -77,7 +77,8 @@ class Settings:
 
     ``tokens``: the tokens of each scope. ``rate``: requests a second for each token or client, None without a limit.
     ``retention``: seconds after which an event is deleted, None to keep all. ``more``: models beside ``model``.
-    ``keep_models``: the models, the newest ones, whose copies are kept.
+    ``keep_models``: the models, the newest ones, whose copies are kept. ``events``: the URL of a PostgreSQL database of
+    the events, which several servers share; ``models``: the folder or address of the copies of models that they share.
     """
 
     model: Path
@@ -94,6 +95,8 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     refresh: Refreshing = field(default_factory=Refreshing)
     keep_models: int = 5
+    events: str | None = field(default=None, repr=False)
+    models: str | None = None
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -107,6 +110,11 @@ class Settings:
     @property
     def events_file(self) -> Path:
         return self.data / "events.sqlite3"
+
+    @property
+    def events_at(self) -> Path | str:
+        """The file of the events, or the URL of their database."""
+        return self.events or self.events_file
 
     @property
     def models_folder(self) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from heapq import merge
 from itertools import groupby
@@ -15,7 +15,7 @@ from dgcf.recommend.lookup import bare
 from dgcf.serve.engine.search import words_of
 from dgcf.serve.engine.view import View
 from dgcf.serve.errors import RequestError, UnknownError
-from dgcf.serve.events.records import ItemRecord
+from dgcf.serve.events.records import ItemRecord, StoredEvent
 
 
 class Catalogue:
@@ -102,15 +102,14 @@ def item(view: View, name: RawId) -> dict[str, Any]:
     return describe(view, text) | {"model": view.served.version}
 
 
-def user(view: View, name: RawId, limit: int) -> dict[str, Any]:
-    """Return the history of a user: the training items, and the newest events."""
+def user(view: View, name: RawId, events: Sequence[StoredEvent], limit: int) -> dict[str, Any]:
+    """Return the history of a user: the training items, and the newest of the user's events."""
     text, snapshot = str(name), view.served.snapshot
     known = view.in_model(text)
     if not known and text not in view.overlay.users:
         raise UnknownError(f"user {text!r} is unknown; give a user of the model, or one with events.")
     index = snapshot.users.index_of(text) if known else None
     history = [] if index is None else snapshot.seen[index].tolist()
-    events = view.overlay.store.events_of(text)[-limit:]
     return {
         "user": text if index is None else snapshot.users.id_of(index),
         "known": known,
@@ -125,7 +124,7 @@ def user(view: View, name: RawId, limit: int) -> dict[str, Any]:
                 "time": datetime.fromtimestamp(event.time, UTC).isoformat(),
                 "key": event.key,
             }
-            for event in reversed(events)
+            for event in reversed(events[-limit:])
         ],
         "model": view.served.version,
     }

@@ -73,7 +73,7 @@ class Engine:
         """
         self._loop = asyncio.get_running_loop()
         self._attributes = await self._load(lambda: read_attributes(self.settings.items_table))
-        if fresh or self.store.current_model(self.arm) is None:
+        if fresh or await self._present() is None:
             await self._begin()
         else:
             await self._follow()
@@ -188,7 +188,8 @@ class Engine:
 
     async def user(self, user: RawId, limit: int = 100) -> dict[str, Any]:
         """Return the training items and the newest events of a user."""
-        return await self._call(lambda view: catalogue.user(view, user, limit))
+        events = await asyncio.to_thread(self.store.events_of, str(user))
+        return await self._call(lambda view: catalogue.user(view, user, events, limit))
 
     async def forget(self, user: RawId) -> dict[str, Any]:
         """Delete the events of a user and forget that the model knows the user; return user and number of events."""
@@ -218,7 +219,7 @@ class Engine:
         """Load the model of the settings and publish it to all workers; the present one stays if it is refused."""
         async with self._alone():
             copy = await self._load(lambda: take_copy(self.path, self.settings.models_folder))
-            present = self.store.current_model(self.arm)
+            present = await self._present()
             if present is not None and present.sha256 == copy.stem:  # the same model: nothing to publish
                 return await self._take(present)
             return await self._publish_new(copy, "reload")
@@ -226,8 +227,8 @@ class Engine:
     async def _begin(self) -> None:
         """Load the model of the settings, or the present one if it follows from that of the settings."""
         copy = await self._load(lambda: take_copy(self.path, self.settings.models_folder))
-        present = self.store.current_model(self.arm)
-        if present is not None and self.publishing.was_loaded_last(copy.stem):
+        present = await self._present()
+        if present is not None and await self._load(lambda: self.publishing.was_loaded_last(copy.stem)):
             try:
                 await self._take(present)
                 return
@@ -241,7 +242,7 @@ class Engine:
         """Publish an earlier model again, that of a ``version`` or the one before; the present one stays if refused."""
         async with self._alone():
             row = await self._load(lambda: self.publishing.earlier(version))
-            present = self.store.current_model(self.arm)
+            present = await self._present()
             if present is not None and present.sha256 == row.sha256:
                 return await self._take(present)
             return await self._publish(await self._load_version(row.sha256, 0), "rollback", row.learned)
@@ -267,6 +268,7 @@ class Engine:
 
     async def _publish(self, served: Served, origin: Origin, learned: int | None = None) -> dict[str, Any]:
         """Publish a model that is loaded, with its card, make it the present one, and return what it is."""
+        await self._load(lambda: self.publishing.share(served.sha256))
         card = json.dumps(served.card, ensure_ascii=False)
         future = self.store.publish_model(
             served.sha256, str(self.path), origin=origin, card=card, learned=learned, arm=self.arm
@@ -286,7 +288,7 @@ class Engine:
 
     async def _follow(self) -> None:
         """Load the newest published model, if this worker has another one."""
-        row = self.store.current_model(self.arm)
+        row = await self._present()
         if row is None or row.version in (self.model_version, self._refused):
             return
         try:
@@ -306,8 +308,15 @@ class Engine:
             self._start_following()
 
     async def _load_version(self, sha256: str, version: int) -> Served:
-        settings = self.settings
-        return await self._load(lambda: load_copy(settings.models_folder, sha256, version, self.path))
+        def load() -> Served:
+            self.publishing.fetch(sha256)
+            return load_copy(self.settings.models_folder, sha256, version, self.path)
+
+        return await self._load(load)
+
+    async def _present(self) -> ModelRow | None:
+        """Return the newest published model of the arm."""
+        return await self._load(lambda: self.store.current_model(self.arm))
 
     async def _swap(self, served: Served) -> None:
         """Make a model the present one; requests that wait are answered by it."""

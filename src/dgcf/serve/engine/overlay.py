@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dgcf.data.vocabulary import Vocabulary
+from dgcf.serve.errors import StoreDownError
 from dgcf.serve.events.records import MAIN, NEGATIVE, Changes, ItemRecord, ModelRow, Position, StoredEvent, user_digest
 from dgcf.serve.events.store import EventStore
 
@@ -65,7 +66,10 @@ class Overlay:
         version = self._data_version if self._store is None else self._store.version()
         if self._store is None or version == self._data_version:
             return False
-        changes = self._store.changes(self._position, self.arm)
+        try:
+            changes = self._store.changes(self._position, self.arm)
+        except StoreDownError:  # answer from what was read before
+            return False
         self._take(changes)
         self._position, self._data_version = changes.position, version
         return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
 from dgcf.serve.engine.served import SUFFIX
+from dgcf.serve.engine.shared_models import SharedModelsError, shared_models
 from dgcf.serve.errors import ModelRefusedError, UnknownError
 from dgcf.serve.events.records import LOADED, MAIN, ModelRow
 from dgcf.serve.events.store import EventStore
@@ -21,6 +23,7 @@ class Publishing:
 
     def __init__(self, settings: Settings, store: EventStore, arm: str = MAIN) -> None:
         self._settings, self._store, self.arm = settings, store, arm
+        self._shared = None if settings.models is None else shared_models(settings.models)
 
     def copy_of(self, sha256: str) -> Path:
         """Return the path of the copy of a model, which may be deleted."""
@@ -30,6 +33,30 @@ class Publishing:
         """Move a file among the copies."""
         self._settings.models_folder.mkdir(parents=True, exist_ok=True)
         path.replace(self.copy_of(sha256))
+        self.share(sha256)
+
+    def share(self, sha256: str) -> None:
+        """Store the copy of a model where other servers fetch it from, if they share models."""
+        if self._shared is not None:
+            self._shared.put(self.copy_of(sha256))
+
+    def fetch(self, sha256: str) -> Path:
+        """Return the copy of a model, fetched if it is not here; raise ``ModelRefusedError`` if there is none."""
+        copy = self.copy_of(sha256)
+        if not copy.is_file() and self._shared is not None:
+            self._shared.get(copy)
+        elif not copy.is_file() and self._settings.events is not None:
+            raise ModelRefusedError(
+                "the newest model was published by another server and is not here; give all servers the same --models."
+            )
+        return copy
+
+    def available(self) -> set[str]:
+        """Return the checksums of the models of which there is a copy, here or where servers share them."""
+        names = {path.name for path in self._settings.models_folder.glob(f"*{SUFFIX}")}
+        if self._shared is not None:
+            names |= self._shared.names()
+        return {name.removesuffix(SUFFIX) for name in names}
 
     def was_loaded_last(self, sha256: str) -> bool:
         """Return whether a model is the one that was last loaded from the path of the settings."""
@@ -54,7 +81,7 @@ class Publishing:
             row = next(older, None)
             if row is None:
                 raise ModelRefusedError("there is no earlier model to return to; the present one stays.")
-        if not self.copy_of(row.sha256).is_file():
+        if row.sha256 not in self.available():
             raise ModelRefusedError(
                 f"the copy of model {row.version} is deleted, since only the last {self._settings.keep_models} models "
                 "are kept (--keep-models); the present one stays."
@@ -72,3 +99,6 @@ class Publishing:
             young = path.stem not in published and time.time() - path.stat().st_mtime < _YOUNG
             if path.stem not in kept and not young:
                 path.unlink(missing_ok=True)
+        if self._shared is not None:
+            with contextlib.suppress(SharedModelsError):  # they are deleted the next time
+                self._shared.remove(f"{sha256}{SUFFIX}" for sha256 in published - kept)

@@ -69,6 +69,13 @@ class FileReader(Reader):
         content: dict[str, Any] = json.loads(con.execute(_SINCE, values).fetchone()[0])
         return content
 
+    def size(self) -> int:
+        size = 0
+        for suffix in ("", "-wal"):
+            path = self._path.with_name(self._path.name + suffix)
+            size += path.stat().st_size if path.exists() else 0
+        return size
+
     def counts(self, experiment: str, kinds: Sequence[str]) -> list[ArmCounts]:
         with explain(self._path), contextlib.closing(connect(self._path, read=True)) as con:
             return exposures.counts(con, experiment, kinds)

@@ -58,6 +58,10 @@ class Reader(ABC):
     def counts(self, experiment: str, kinds: Sequence[str]) -> list[ArmCounts]:
         """Return the counts of an experiment, read by a connection of their own."""
 
+    @abstractmethod
+    def size(self) -> int:
+        """Return the bytes that the store takes."""
+
     def changes(self, since: Position, arm: str) -> Changes:
         """Return what was committed since a position; of the models the newest one of ``arm``."""
         with self._reading() as con:

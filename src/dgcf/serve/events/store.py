@@ -227,6 +227,10 @@ class EventStore:
         """Return the number of events."""
         return self._reader.count()
 
+    def size(self) -> int:
+        """Return the bytes of the store on disk."""
+        return self._reader.size()
+
     def iterate(self, since: int = 0, *, page: int = PAGE) -> Iterator[list[StoredEvent]]:
         """Yield the events with a ``seq`` above ``since``, by pages; events may come and go between two pages."""
         while events := self._reader.events_after(since, page):

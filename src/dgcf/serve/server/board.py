@@ -63,6 +63,7 @@ class Field(IntEnum):
     CONNECTIONS = 9
     IN_FLIGHT = 10
     LOG_DROPPED = 11
+    COMMIT = 12
 
 
 _COUNTS = len(TEMPLATES) * len(METHODS) * len(CLASSES)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from dgcf.serve.errors import StoreDownError
 from dgcf.serve.events.records import MAIN, Result
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.experiments.tally import ArmField
@@ -54,13 +54,13 @@ class Metrics:
     def __init__(
         self,
         board: Board,
-        events_file: Path,
+        store_bytes: Callable[[], int],
         count_events: Callable[[], int],
         model: Callable[[], tuple[int, str]],
         more: Arms | None = None,
         store: EventStore | None = None,
     ) -> None:
-        self._board, self._file = board, events_file
+        self._board, self._store_bytes = board, store_bytes
         self._count_events, self._model = count_events, model
         self._more, self._store = more or Arms(), store
         self._registry = CollectorRegistry(auto_describe=False)
@@ -109,14 +109,6 @@ class Metrics:
             "dgcf": __version__,
         }
 
-    def _store_bytes(self) -> int:
-        """Return the bytes of the event store with its write-ahead log."""
-        size = 0
-        for suffix in ("", "-wal"):
-            path = self._file.with_name(self._file.name + suffix)
-            size += path.stat().st_size if path.exists() else 0
-        return size
-
     # -- Prometheus ---------------------------------------------------------------------------------------------------
 
     def prometheus(self) -> bytes:
@@ -158,11 +150,13 @@ class Metrics:
         if self._store is None:
             return
         refreshes = CounterMetricFamily("dgcf_refreshes", "Refreshes of the model by result.", labels=["result"])
-        counts = self._store.refresh_counts()
+        try:
+            counts, present = self._store.refresh_counts(), Present.read(self._store)
+        except StoreDownError:
+            return
         for result in get_args(Result):
             refreshes.add_metric([result], counts.get(result, 0))
         yield refreshes
-        present = Present.read(self._store)
         last = present.before if present.running else present.newest
         if last is not None and last.ended is not None:
             text = "How long the last refresh took."

@@ -11,12 +11,15 @@ import time
 from pathlib import Path
 
 import dgcf
+from dgcf.serve.events.address import VARIABLE as EVENTS_VARIABLE
 from dgcf.serve.server.handover import Channel
 from dgcf.serve.server.tokens import FILE_VARIABLE, VARIABLES
 
 # One thread computes; more would only take turns with the requests of other workers.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 KILL_SECONDS = 10.0
+_SECRET = (FILE_VARIABLE, *VARIABLES.values(), EVENTS_VARIABLE)
+"""What a worker gets over its channel instead."""
 
 
 class WorkerProcess:
@@ -63,7 +66,7 @@ class WorkerProcess:
 
 def environment() -> dict[str, str]:
     """Return the environment of a worker: one thread for linear algebra unless it says otherwise, and no tokens."""
-    kept = {name: value for name, value in os.environ.items() if name not in (FILE_VARIABLE, *VARIABLES.values())}
+    kept = {name: value for name, value in os.environ.items() if name not in _SECRET}
     package = str(Path(dgcf.__file__).parents[1])
     kept["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [kept.get("PYTHONPATH")])])
     for name in THREADS:

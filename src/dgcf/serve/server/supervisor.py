@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from dgcf.errors import DgcfError
+from dgcf.serve.events.address import parse
 from dgcf.serve.server.binding import DataFolder, bind, require_model, require_packages, url_of
 from dgcf.serve.server.board import Board
 from dgcf.serve.server.handover import StartError, error_of_data, settings_as_data
@@ -222,6 +223,7 @@ def serve(settings: Settings, announce: Callable[[dict[str, Any]], None], warn: 
             "port": sock.getsockname()[1],
             "model": str(settings.model),
             "data": str(settings.data),
+            "events": str(settings.events_file) if settings.events is None else parse(settings.events).label,
             "workers": settings.workers,
             "pid": os.getpid(),
             "dgcf": __version__,

@@ -28,6 +28,7 @@ from dgcf.serve.experiments.split import engine_of
 from dgcf.serve.http.app import create_app
 from dgcf.serve.refresh.refresher import Refresher
 from dgcf.serve.server.board import Board, BoardTally, Field, Slot, State
+from dgcf.serve.server.commits import SharedCommits
 from dgcf.serve.server.guard import Guard
 from dgcf.serve.server.handover import Channel, error_as_data, settings_of_data
 from dgcf.serve.server.listener import Listener, silence_uvicorn
@@ -87,7 +88,7 @@ class Worker:
         for message in self._channel.pending():
             self._obey(message)
         try:
-            with self._open_store() as store:
+            with await asyncio.to_thread(self._open_store) as store:
                 return await self._serve(store)
         except DgcfError as problem:
             self._channel.send({"failed": error_as_data(problem)})
@@ -98,8 +99,8 @@ class Worker:
         return 1
 
     def _open_store(self) -> CountingStore:
-        store = CountingStore.open(self.settings.events_file, retention_seconds=self.settings.retention)
-        assert isinstance(store, CountingStore)
+        commits = SharedCommits(self._board, self.slot)
+        store = CountingStore.open(self.settings.events_at, retention_seconds=self.settings.retention, commits=commits)
         store.slot = self.slot
         return store
 
@@ -108,7 +109,7 @@ class Worker:
         self._engine = engine = engine_of(self.settings, store, tally)
         metrics = Metrics(
             self._board,
-            self.settings.events_file,
+            store.size,
             store.count,
             lambda: (engine.model_version, engine.model_loaded),
             self.settings.more,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dgcf.serve.errors import StoreDownError
@@ -27,7 +27,7 @@ class DatabaseReader(Reader):
     def __init__(self, address: Address, commits: Commits) -> None:
         self._address = address
         self._link = Link(address)
-        self._count = 0
+        self._known: dict[str, int] = {}
         self._follower = Follower(address, self._changes, commits)
 
     def close(self) -> None:
@@ -48,13 +48,20 @@ class DatabaseReader(Reader):
 
     def count(self) -> int:
         """Return the number of events, the last one that was read if the database does not answer."""
-        with contextlib.suppress(StoreDownError):
-            self._count = super().count()
-        return self._count
+        return self._last("count", super().count)
 
     def size(self) -> int:
+        """Return the bytes of all tables, those that were read last if the database does not answer."""
+        return self._last("size", self._size)
+
+    def _size(self) -> int:
         with self._link.use() as con:
             return int(con.execute(_SIZE, [self._address.schema]).fetchall()[0][0])
+
+    def _last(self, name: str, read: Callable[[], int]) -> int:
+        with contextlib.suppress(StoreDownError):
+            self._known[name] = read()
+        return self._known.get(name, 0)
 
     def counts(self, experiment: str, kinds: Sequence[str]) -> list[ArmCounts]:
         with explained(self._address), connect(self._address, statement_timeout="0").raw as raw:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.responses import Response
 
 from dgcf.serve.errors import NotReadyError
@@ -114,11 +116,13 @@ async def _reload(service: Service, call: Call) -> Response:
 
 
 async def _operations(service: Service, call: Call) -> Response:
-    return answer(service.figures())
+    return answer(await asyncio.to_thread(service.figures))
 
 
 async def _metrics(service: Service, call: Call) -> Response:
-    return Response(service.metrics(), 200, {"cache-control": "no-store", "content-type": PROMETHEUS})
+    return Response(
+        await asyncio.to_thread(service.metrics), 200, {"cache-control": "no-store", "content-type": PROMETHEUS}
+    )
 
 
 async def _alive(service: Service, call: Call) -> Response:

@@ -101,9 +101,9 @@ async def _models(service: Service, call: Call) -> Response:
 
 def _published(service: Service) -> list[dict[str, Any]]:
     rows = service.store.models()
-    copies = Publishing(service.settings, service.store)
+    available = Publishing(service.settings, service.store).available()
     present = {arm: service.store.current_model(arm) for arm in {row.arm for row in rows}}
-    return [_model(row, present[row.arm] == row, copies.copy_of(row.sha256).is_file()) for row in rows]
+    return [_model(row, present[row.arm] == row, row.sha256 in available) for row in rows]
 
 
 def _model(row: ModelRow, serving: bool, available: bool) -> dict[str, Any]:
