@@ -285,30 +285,41 @@ def _arms(folder: Path, args: argparse.Namespace) -> None:
         "a shadow for 10 %": ["--shadow", f"c={model}"],
     }
     ratios: dict[str, list[dict[str, float]]] = {label: [] for label in variants}
+    names = ("rate", "p50", "p99", "us")
     with contextlib.ExitStack() as stack:
         services = {label: stack.enter_context(_service(folder, *words)) for label, words in variants.items()}
         started = {label: _memory(pid) for label, (_, pid) in services.items()}
         for number in range(args.rounds):
             order = [*variants] if number % 2 else [*variants][::-1]
-            results = {
-                label: _wrk("known", services[label][0], "/v1/recommend/", folder, args, seed=number + 1)
-                for label in order
-            }
+            results: dict[str, dict[str, float]] = {}
+            for label in order:
+                url, pid = services[label]
+                before = _processor(pid)
+                result = _wrk("known", url, "/v1/recommend/", folder, args, seed=number + 1)
+                results[label] = {**result, "us": (_processor(pid) - before) / result["requests"] * 1e6}
             base = results["one model"]
             for label, result in results.items():
-                names = ("rate", "p50", "p99")
-                ratios[label].append({name: result[name] / base[name] for name in names} | {"ms": result["p99"]})
-            print(f"round {number}: " + "; ".join(f"{label} p99 {results[label]['p99']:.1f} ms" for label in variants))
+                ratios[label].append({name: result[name] / base[name] for name in names})
+            shown = (f"{label} {result['p99']:.1f} ms, {result['us']:.0f} µs" for label, result in results.items())
+            print(f"round {number}, p99 and processor time of a request: {'; '.join(shown)}", flush=True)
         rows = [
             [
                 label,
-                *(f"{median([one[name] for one in rounds]):.2f}" for name in ("rate", "p50", "p99")),
-                f"{ratios[label][0]['p99']:.2f}",
+                *(f"{median([one[name] for one in rounds]):.2f}" for name in names),
                 f"{(started[label] - started['one model']) / 2**20:+.0f}",
             ]
             for label, rounds in ratios.items()
         ]
-    print(markdown(["service", "rate", "p50", "p99", "p99 of the first round", "memory, MB"], rows))
+    print(markdown(["service", "rate", "p50", "p99", "processor time of a request", "memory, MB"], rows))
+
+
+def _processor(pid: int) -> float:
+    """Return the processor seconds of the workers of a service."""
+    ticks = 0
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 # -- the soak ---------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class Worker:
         self.slot = board.slot(self.number)
         self.log = Log(2, worker=self.number)
         self._stop = asyncio.Event()
-        self._model = 0
+        self._models: list[int] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
@@ -181,8 +181,9 @@ class Worker:
     def _note(self, engine: Engine) -> None:
         """Write what the worker uses to its slot."""
         slot = self.slot
-        if engine.model_version != self._model:
-            self._model = engine.model_version
+        versions = [engine.of(arm).model_version for arm in self.settings.arms]
+        if versions != self._models:
+            self._models = versions
             gc.collect()  # the model before it is in cycles
         slot.set(Field.MODEL, engine.model_version)
         slot.set(Field.MEMORY, resident_bytes())
