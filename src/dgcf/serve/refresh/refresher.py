@@ -168,7 +168,7 @@ class Refresher:
     async def _learn(self, folder: Path) -> tuple[Outcome, ModelRow | None, int]:
         """Return the outcome, the model that was updated if there is a new one, and the position of its last event."""
         self._note("export")
-        base = self.store.current_model()
+        base = await asyncio.to_thread(self.store.current_model)
         if base is None:
             raise ModelRefusedError("no model is published yet; wait until the service is ready.")
         events, since = folder / "events.parquet", base.learned or 0
@@ -179,10 +179,10 @@ class Refresher:
             return {"result": "refused", "detail": f"{reason} The served model stays."}, None, learned
         how = self.settings.refresh
         orders = {
-            "base": str(self._publishing.copy_of(base.sha256)),
+            "base": str(await asyncio.to_thread(self._publishing.fetch, base.sha256)),
             "events": str(events),
             "out": str(folder / "update.dgcf"),
-            "forgotten": sorted(self.store.forgotten()),
+            "forgotten": sorted(await asyncio.to_thread(self.store.forgotten)),
             "margin": how.margin,
         }
         self._note("start")
