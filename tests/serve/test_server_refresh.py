@@ -33,7 +33,7 @@ from tests.serve.service import ADMIN, Service, bearer, tokens_file, wait_for
 
 USERS = ("u00000", "u00011", "u00042")
 pytestmark = pytest.mark.slow
-LEASE = 2.0
+LEASE = 8.0
 
 
 @pytest.fixture(scope="module")
