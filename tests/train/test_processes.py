@@ -186,7 +186,7 @@ def test_all_stop_when_one_is_killed(interactions: Path, tmp_path: Path) -> None
     assert code != 0
     assert time.monotonic() - started < 60
     assert "error: another process of the training ended or does not answer" in err or "Signal 9" in err
-    assert "Traceback" not in err.split("torch.distributed.elastic")[0]
+    assert "Traceback" not in err.partition("failed (exitcode")[0]  # what follows is torchrun's own
 
 
 @pytest.mark.slow

@@ -153,6 +153,13 @@ def stop_on_signals() -> None:
             signal.signal(number, _stop)
 
 
+def ignore_signals() -> None:
+    """Ignore the signals that stop a verb, once it has ended."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     global _stopped_by
     _stopped_by = signal.Signals(number).name

@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import signal
 import sys
 import traceback
 import warnings
@@ -20,7 +19,7 @@ from typer import Option
 from typer.core import TyperGroup
 
 from dgcf import console
-from dgcf.cli.failures import INTERRUPTED, Failure, failure_of, stop_on_signals
+from dgcf.cli.failures import INTERRUPTED, Failure, failure_of, ignore_signals, stop_on_signals
 from dgcf.cli.streams import ResultNotWrittenError, secure_streams
 from dgcf.text import printable_json, printable_line
 
@@ -147,7 +146,7 @@ def run(app: typer.Typer) -> None:
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as problem:  # before or after the verb
         code = report(problem, command, sys.argv[1:])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late Ctrl-C must not change the exit code
+    ignore_signals()  # a late Ctrl-C must not change the exit code
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -202,8 +202,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        reason = str(problem).splitlines()[0][:160]
         raise GroupError(
-            f"another process of the training ended or does not answer ({reason}); its own message says why. Start the "
-            "training again with --resume: it continues from its last checkpoint."
+            "another process of the training ended or does not answer; its own message says why. Start the training "
+            "again with --resume: it continues from its last checkpoint."
         ) from problem
