@@ -48,7 +48,7 @@ LEFT_OUT = {
     "docs/serving.md": 2,  # services, which run until they are stopped
     "docs/tuning.md": 1,  # MLflow, and servers that show what was tracked
 }
-SLOW = {"docs/training.md", "docs/tuning.md"}
+SLOW = {"docs/experiments.md", "docs/training.md", "docs/tuning.md"}
 
 
 @dataclass(frozen=True)
