@@ -44,6 +44,11 @@ class Options:
     world: World = ALONE
     mode: Mode = "columns"
 
+    @property
+    def where(self) -> dict[str, Any]:
+        """The device and the processes, as ``train_together`` takes them."""
+        return {"device": self.device, "world": self.world, "mode": self.mode}
+
 
 def start_runs(
     dataset: Dataset,
@@ -65,20 +70,10 @@ def start_runs(
     paths = {seed: run_folder(folder, dataset, recipe, seed, len(seeds)) for seed in seeds}
     for path in paths.values():
         Run.refuse_taken(path)
-    summaries = []
+    described: dict[str, Any] = {"device": device, "source": source, "more": {**(more or {}), **launched()}}
+    summaries: list[dict[str, Any]] = []
     for group in groups(list(paths), recipe, options.device):
-        runs = [
-            Run.create(
-                paths[seed],
-                dataset,
-                recipe,
-                seed=seed,
-                device=device,
-                source=source,
-                more={**(more or {}), **launched()},
-            )
-            for seed in group
-        ]
+        runs = [Run.create(paths[seed], dataset, recipe, seed=seed, **described) for seed in group]
         try:
             with discard_unstarted(runs):
                 summaries += train_runs(runs, dataset, recipe, options)
@@ -144,16 +139,7 @@ def train_runs(
                 for run, observer, its_trackers in zip(runs, observers, trackers, strict=True)
             ]
             agree(options.world, dataset, lambda: (recipe, jobs[0].seed))
-            results = train_together(
-                dataset,
-                recipe,
-                jobs,
-                device=options.device,
-                validate=validate,
-                prepared=prepared,
-                world=options.world,
-                mode=options.mode,
-            )
+            results = train_together(dataset, recipe, jobs, validate=validate, prepared=prepared, **options.where)
         stopped = [resume_at or result.run.path for result in results if result.interrupted and result.run]
         if stopped:
             commands = [f"dgcf train --resume {quote(str(path))}" for path in stopped]
