@@ -80,7 +80,7 @@ def ended(service: Service, seconds: float = 120) -> dict[str, Any]:
     return last
 
 
-def following(service: Service, version: int, seconds: float = 20) -> None:
+def following(service: Service, version: int, seconds: float = 60) -> None:
     """Wait until all workers serve a version."""
     until = time.monotonic() + seconds
     while set(versions(service)) != {version}:
