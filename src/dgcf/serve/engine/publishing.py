@@ -59,9 +59,14 @@ class Publishing:
         return {name.removesuffix(SUFFIX) for name in names}
 
     def was_loaded_last(self, sha256: str) -> bool:
-        """Return whether a model is the one that was last loaded from the path of the settings."""
-        rows = self._store.models(1, arm=self.arm, origins=LOADED) or self._store.models(1, arm=self.arm)
-        return bool(rows) and rows[0].sha256 == sha256
+        """Return whether a model is the one that was last loaded from the path of the settings.
+
+        Where several servers share the events, it may be any that one of them has loaded: a server that is started
+        with an older file than the others have must not publish that.
+        """
+        most = 1 if self._settings.events is None else MOST_ROWS
+        rows = self._store.models(most, arm=self.arm, origins=LOADED) or self._store.models(1, arm=self.arm)
+        return any(row.sha256 == sha256 for row in rows)
 
     def earlier(self, version: int | None) -> ModelRow:
         """Return the model that a rollback returns to: a ``version``, or the one before the present one.
