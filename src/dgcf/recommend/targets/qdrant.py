@@ -38,7 +38,8 @@ class Qdrant:
                 f"{URL} is not set; set it to the server, such as http://127.0.0.1:6333, in the environment or in a "
                 "file (--env-file), or name a folder with --out."
             )
-        self._models = _qdrant().models
+        _qdrant()
+        self._models = import_module("qdrant_client.models")
 
     def describe(self) -> dict[str, Any]:
         where = {"out": str(self.folder)} if self.folder is not None else {"url": without(self._url or "", [self._key])}
