@@ -17,5 +17,5 @@ openssl rand -hex 32 | new read_token 65534
 printf 'read %s\nwrite %s\nadmin %s\n' "$(cat read_token)" "$(openssl rand -hex 32)" "$(openssl rand -hex 32)" |
     new tokens 10001
 openssl rand -hex 32 | new postgres_password 999
-printf 'postgres:5432:dgcf:dgcf:%s\n' "$(cat postgres_password)" | new pgpass 10001
+printf 'postgresql://dgcf:%s@postgres:5432/dgcf\n' "$(cat postgres_password)" | new events_url 10001
 openssl rand -hex 16 | new grafana_password 472

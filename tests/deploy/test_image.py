@@ -226,19 +226,16 @@ def test_container_stops_at_sigterm(installed: Path, model_file: Path, tmp_path:
 def test_container_takes_its_secrets_and_its_database_from_compose(
     installed: Path, model_file: Path, tmp_path: Path
 ) -> None:
-    """The variables of compose.yaml, with the address of a database on loopback; its password is in a file alone."""
+    """The variables of compose.yaml, with the URL of a database on loopback; tokens and password are in files alone."""
     if "\npsycopg==" not in (DEPLOY / "requirements.lock").read_text():
         pytest.skip("deploy/requirements.lock has no psycopg; run `make lock`")
-    variables = dict(read_yaml("compose.yaml")["services"]["dgcf"]["environment"])
-    secrets = {name: tmp_path / name for name in ("tokens", "pgpass")}
+    variables = read_yaml("compose.yaml")["services"]["dgcf"]["environment"]
+    secrets = {name: tmp_path / name for name in ("tokens", "events_url")}
     secrets["tokens"].write_text(f"admin {ADMIN}\n")
     with postgres.server() as database:
-        place = f"127.0.0.1:{database.port}"
-        secrets["pgpass"].write_text(f"{place}:postgres:postgres:{postgres.PASSWORD}\n")
+        secrets["events_url"].write_text(f"{database.dsn}\n")
         for path in secrets.values():
             path.chmod(0o400)
-        url = variables["DGCF_EVENTS_URL"]
-        variables["DGCF_EVENTS_URL"] = url.replace("dgcf@postgres:5432/dgcf", f"postgres@{place}/postgres")
         with Container(installed, model_file, tmp_path / "data", secrets, variables) as running:
             wait_for(running.healthy, 60)
             event = {"user": "zoe", "item": "i00001", "kind": "like"}

@@ -13,10 +13,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from dgcf.serve.events.address import VARIABLE as EVENTS_VARIABLE
 from dgcf.serve.events.address import parse
 from dgcf.serve.server.routes import OPEN, ROUTES
-from dgcf.serve.server.tokens import FILE_VARIABLE
+from dgcf.serve.server.sharing import FILE_VARIABLE as EVENTS_FILE
+from dgcf.serve.server.tokens import FILE_VARIABLE as TOKENS_FILE
 from tests.deploy.files import DEPLOY, MANIFESTS, instruction, manifest, output_of, program, read_yaml
 
 KUBERNETES = ("1.30", "1.34")
@@ -93,20 +93,17 @@ def test_secrets_are_made_once_and_fit_each_other(tmp_path: Path) -> None:
     assert list(tokens) == ["read", "write", "admin"]
     assert tokens["read"] == made["read_token"].strip()
     assert len(set(tokens.values())) == 3
-    assert made["pgpass"] == f"postgres:5432:dgcf:dgcf:{made['postgres_password']}"
+    assert made["events_url"] == f"postgresql://dgcf:{made['postgres_password'].strip()}@postgres:5432/dgcf\n"
+    assert parse(made["events_url"].strip()).parameters["host"] in COMPOSE["services"]
     output_of("sh", script)
     assert {name: path.read_text() for name, path in files.items()} == made
 
 
 def test_variables_are_those_that_the_service_reads() -> None:
-    known = {EVENTS_VARIABLE, FILE_VARIABLE}
-    in_compose = set(COMPOSE["services"]["dgcf"]["environment"])
-    assert in_compose == {*known, "PGPASSFILE"}
+    known = {EVENTS_FILE, TOKENS_FILE}
+    assert set(COMPOSE["services"]["dgcf"]["environment"]) == known
     assert {entry["name"] for entry in container()["env"]} == known
-    url = parse(COMPOSE["services"]["dgcf"]["environment"][EVENTS_VARIABLE])
-    assert not url.has_password
-    assert url.parameters["host"] in COMPOSE["services"]
-    assert parse(manifest("secret.example")["stringData"]["events"]).is_private
+    assert parse(manifest("secret.example")["stringData"]["events_url"]).is_private
 
 
 # -- Kubernetes -------------------------------------------------------------------------------------------------------
@@ -159,11 +156,8 @@ def test_deployment_refers_to_what_there_is(tmp_path: Path) -> None:
     secret = manifest("secret.example")
     (mounted,) = [volume["secret"] for volume in spec["volumes"] if "secret" in volume]
     keys = {item["key"] for item in mounted["items"]}
-    keys |= {
-        entry["valueFrom"]["secretKeyRef"]["key"]
-        for entry in one["env"]
-        if "secretKeyRef" in entry.get("valueFrom", {})
-    }
+    (place,) = [mount["mountPath"] for mount in one["volumeMounts"] if mount["name"] == "secrets"]
+    assert {entry["value"] for entry in one["env"]} == {f"{place}/{item['path']}" for item in mounted["items"]}
     assert keys == set(secret["stringData"])
     assert spec["serviceAccountName"] == manifest("serviceaccount")["metadata"]["name"]
     check_options(one["args"], tmp_path)
