@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -92,12 +92,7 @@ def log_model(rec: Recommender, *, name: str, folder: Path, register: str | None
         file = rec.save(Path(place) / MODEL)
         experiment = _experiment(mlflow, tracking.EXPERIMENT, None if given else folder / "mlruns")
         with mlflow.start_run(experiment_id=experiment, run_name=name, tags=_tags(card)) as run:
-            mlflow.log_params({key: str(value) for key, value in {"model": card["model"], **card["settings"]}.items()})
-            for one in card["metrics"]:
-                values = {f"{one['split']}/{metric}": value for metric, value in one["values"].items()}
-                mlflow.log_metrics({tracking.mlflow_name(metric): value for metric, value in values.items()})
-            mlflow.log_dict(card, "card.json")
-            mlflow.log_text(card_markdown(card, name), "card.md")
+            _log_card(mlflow, card, name, tracking.mlflow_name)
             first = "name" if "name" in inspect.signature(mlflow.pyfunc.log_model).parameters else "artifact_path"
             info = mlflow.pyfunc.log_model(
                 **{first: "model"},
@@ -117,6 +112,16 @@ def log_model(rec: Recommender, *, name: str, folder: Path, register: str | None
         "users": card["data"]["users"],
         "items": card["data"]["items"],
     }
+
+
+def _log_card(mlflow: Any, card: dict[str, Any], name: str, metric_name: Callable[[str], str]) -> None:
+    """Log the settings, the metrics of each split and the card in the active run."""
+    mlflow.log_params({key: str(value) for key, value in {"model": card["model"], **card["settings"]}.items()})
+    for one in card["metrics"]:
+        values = {f"{one['split']}/{metric}": value for metric, value in one["values"].items()}
+        mlflow.log_metrics({metric_name(metric): value for metric, value in values.items()})
+    mlflow.log_dict(card, "card.json")
+    mlflow.log_text(card_markdown(card, name), "card.md")
 
 
 def _experiment(mlflow: Any, name: str, files: Path | None) -> str:

@@ -143,8 +143,8 @@ class PgVector:
         whole = _fits_bigint(vocabulary)
         ids = ((vocabulary.id_of(user) if whole else str(vocabulary.id_of(user))) for user in users)
         kind = vectors.vocabularies["item"].kind
-        found = ([raw for (raw,) in connection.execute(statement, (user, k))] for user in ids)
-        return [[int(raw) if kind == "integer" else raw for raw in row] for row in found]
+        lists = ([raw for (raw,) in connection.execute(statement, (user, k))] for user in ids)
+        return [[int(raw) if kind == "integer" else raw for raw in row] for row in lists]
 
     def _swap(self, connection: Any, grants: Sequence[str]) -> None:
         """Replace the old tables by the new ones, with the same grants."""
