@@ -7,6 +7,7 @@ what it needs beyond that, for the image that trains too.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable
 from importlib.metadata import distribution
 from pathlib import Path
@@ -16,30 +17,35 @@ from packaging.utils import canonicalize_name
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent / "requirements.lock"
-EXTRAS = frozenset({"serve", "postgres", "s3"})
+EXTRAS = ("serve", "postgres", "s3")
 HEADER = """\
 # Made by `python deploy/lock.py` from requirements.lock; do not edit.
 """
 _PIN = re.compile(r"^([^#\s=]+)==.*\n    --hash=.*\n", re.MULTILINE)
 
 
-def closure(name: str, extras: frozenset[str] = frozenset(), without: Iterable[str] = ()) -> set[str]:
-    """Return the names of the packages that an installed one needs on this system, itself among them."""
+def closure(lines: Iterable[str], without: Iterable[str] = ()) -> set[str]:
+    """Return the names of the packages that these requirements need on this system, where all are installed."""
     left_out, names = set(without), set[str]()
-    waiting, visited = [(name, extras)], set[tuple[str, frozenset[str]]]()
+    waiting, visited = [(line, frozenset({""})) for line in lines], set[tuple[str, frozenset[str]]]()
     while waiting:
-        package, chosen = visit = waiting.pop()
-        if visit in visited:
+        line, extras = visit = waiting.pop()
+        requirement = Requirement(line)
+        name, marker = canonicalize_name(requirement.name), requirement.marker
+        wanted = marker is None or any(marker.evaluate({"extra": extra}) for extra in extras)
+        if visit in visited or name in left_out or not wanted:
             continue
         visited.add(visit)
-        names.add(package)
-        for line in distribution(package).requires or []:
-            requirement = Requirement(line)
-            marker, needed = requirement.marker, canonicalize_name(requirement.name)
-            wanted = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *chosen))
-            if wanted and needed not in left_out:
-                waiting.append((needed, frozenset(requirement.extras)))
+        names.add(name)
+        chosen = frozenset({"", *requirement.extras})
+        waiting += [(needed, chosen) for needed in distribution(name).requires or []]
     return names
+
+
+def needed_to_serve() -> list[str]:
+    """Return the requirements of pyproject.toml that the service has."""
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
+    return project["dependencies"] + [line for extra in EXTRAS for line in project["optional-dependencies"][extra]]
 
 
 def pins() -> dict[str, str]:
@@ -50,8 +56,8 @@ def pins() -> dict[str, str]:
 def locks() -> dict[str, str]:
     """Return the contents of the two files by their names; raise SystemExit if a package is not locked."""
     pinned = pins()
-    serve = closure("dgcf", EXTRAS, without=["torch"]) - {"dgcf"}
-    train = closure("torch") - serve
+    serve = closure(needed_to_serve(), without=["torch"])
+    train = closure(["torch"]) - serve
     if absent := sorted((serve | train) - pinned.keys()):
         raise SystemExit(f"requirements.lock has no {', '.join(absent)}; run `make lock`.")
     return {
