@@ -32,6 +32,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "update": ("update", "{run}", "{new}", "--device", "cpu", "--out", "{out}/run"),
     "tune": ("tune", "{data}", *QUICK, "--trials", "2", "--out", "{out}/study"),
     "compare": ("compare", "{data}", "--models", "bpr-mf,lightgcn", *PLAIN, "--out", "{out}/runs"),
+    "forget": ("forget", "{films}", "u00001", "--out", "{out}/films.dgcf"),
     "recommend-all": ("recommend", "{films}", "--all", "--out", "{out}/all.csv"),
     "export-npy": ("export", "{films}", "--out", "{out}/rows"),
     "export-parquet": ("export", "{films}", "--to", "parquet", "--out", "{out}/rows"),

@@ -82,6 +82,13 @@ def read_run(path: Path) -> str:
     return read_bytes(path / "best.safetensors")
 
 
+def read_users(path: Path) -> str:
+    """Return the users of a run, its weights, and the lists of two users."""
+    recommender = load(path)
+    assert list(recommender.users) == list(Dataset.load(Run.open(path).source).users)
+    return f"{list(recommender.users)} {read_run(path)} {recommender.recommend(['u1', 'u2'], k=5)}"
+
+
 def read_runs(path: Path) -> str:
     runs = sorted(run for run in path.iterdir() if not run.name.startswith("."))
     return json.dumps([(run.name, read_run(run)) for run in runs])
@@ -116,6 +123,7 @@ JOBS = {
     "recommend-overwrite": Job(
         2, (*ALL, "-k", "5", "--overwrite"), "all.parquet", read_bytes, before=(*ALL, "-k", "3")
     ),
+    "forget": Job(2, ("forget", "run", "u3"), "run", read_users),
     "export-folder": Job(
         3,
         ("export", "run", "--out", "rows", "--to", "parquet", "--overwrite"),
