@@ -79,6 +79,8 @@ def parse(url: str) -> Address:
             f"the URL of the events cannot be read, expected {_FORM} with parameters of libpq; characters such as @ "
             "and / in names or passwords are percent-encoded."
         ) from None
+    if not re.fullmatch("[0-9,]*", parameters.get("port", "")):
+        raise ConfigError(f"the URL of the events has a port that is not a number, expected {_FORM}; correct it.")
     host, port = parameters.get("host") or "the local socket", parameters.get("port") or "5432"
     return Address(parameters, schema, f"{parameters.get('dbname', 'the default database')} at {host} port {port}")
 

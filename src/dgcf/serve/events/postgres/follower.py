@@ -48,7 +48,8 @@ class Follower:
         self._address, self._read, self._commits = address, read, commits
         self._link = Link(address)
         self._feeds: dict[str, Feed] = {}
-        self._polled = 0
+        self._polled = self._begun = self._done = 0
+        self._lost = False
         self._down: RequestError | None = None
         self._closed = False
         self._wake = threading.Event()
@@ -83,10 +84,13 @@ class Follower:
                 return None
             wanted = self.version()
             if feed.commit < wanted and self._down is None:
+                look = self._begun + 1  # one that begins from now on
                 self._wake.set()
-                if not self._news.wait_for(lambda: feed.commit >= wanted or self._down is not None, FRESH_SECONDS):
+                if not self._news.wait_for(
+                    lambda: feed.commit >= wanted or self._done >= look or self._down is not None, FRESH_SECONDS
+                ):
                     self._down = down(self._address, f"no answer within {FRESH_SECONDS:g} s")
-            if feed.commit < wanted:
+            if feed.commit < wanted and self._down is not None:
                 raise StoreDownError(str(self._down))
             return feed.take()
 
@@ -112,6 +116,9 @@ class Follower:
 
     def _look(self) -> bool:
         """Read what is new for each arm; return False if changes were taken meanwhile, so that more may be new."""
+        with self._news:
+            self._begun += 1
+            own = self._commits.newest()
         with self._link.use() as con:
             commit = int(con.raw.execute(COMMITS).fetchall()[0][0])
             with self._news:
@@ -128,8 +135,19 @@ class Follower:
                 if feed.position == position:
                     feed.ready, feed.commit = changes, commit
             self._polled = max(self._polled, commit)
+            self._done = self._begun
+            self._note_lost(commit < own)
             self._news.notify_all()
             return all(feed.commit >= self._polled for feed in self._feeds.values())
+
+    def _note_lost(self, lost: bool) -> None:
+        """Say once that the database is older than what this server has committed."""
+        if lost and not self._lost:
+            log.error(
+                "the database %s has lost what was committed, as after a restored backup; restart all servers.",
+                self._address.label,
+            )
+        self._lost = lost
 
     def _note_problem(self, problem: RequestError) -> None:
         with self._news:
