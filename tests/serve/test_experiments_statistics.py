@@ -27,7 +27,8 @@ def test_the_interval_of_a_rate_is_that_of_wilson(users: int, share: float) -> N
 
 def test_without_users_nothing_is_known() -> None:
     assert tuple(map(float, rate(0, 0))) == (0.0, 0.0, 1.0)
-    assert tuple(map(float, difference(0, 0, 3, 10))) == (0.0, -1.0, 1.0)
+    for counts in ((0, 0, 3, 10), (0, 0, 100, 990), (100, 990, 0, 0), (0, 0, 0, 0)):
+        assert tuple(map(float, difference(*counts))) == (0.0, -1.0, 1.0)
 
 
 counted = st.integers(1, 50_000).flatmap(lambda users: st.tuples(st.integers(0, users), st.just(users)))

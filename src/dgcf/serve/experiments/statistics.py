@@ -61,8 +61,8 @@ def difference(
     """
     c, n, c0, n0 = _floats(conversions), _floats(users), _floats(base_conversions), _floats(base_users)
     some = (n > 0) & (n0 > 0)
-    n, n0 = np.where(some, n, 1.0), np.where(some, n0, 1.0)
-    estimate = np.where(some, c / n - c0 / n0, 0.0)
+    c, n, c0, n0 = (np.where(some, counts, other) for counts, other in ((c, 0.0), (n, 1.0), (c0, 0.0), (n0, 1.0)))
+    estimate = c / n - c0 / n0
     m = n * n0 / (n + n0)
     clock = m**2 * (_variance(c, n) / n + _variance(c0, n0) / n0)
     eta = TUNED_TO / (-2 * math.log(alpha) + math.log(1 - 2 * math.log(alpha)))
