@@ -176,6 +176,24 @@ def test_forgetting_deletes_exposures_also_of_users_who_only_got_a_list(running:
         running(running.engine.forget("never seen"))
 
 
+def test_exposures_wait_for_a_store_that_cannot_write(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    file, aside = running.settings.events_file, running.settings.events_file.with_suffix(".aside")
+    running.recommend(users()[0])
+    file.rename(aside)
+    try:
+        for user in users()[1:4]:
+            flush(running)
+            running.recommend(user)
+        flush(running)
+    finally:
+        aside.rename(file)
+    assert [record.getMessage() for record in caplog.records if "exposures" in record.getMessage()] == [
+        "exposures cannot be stored: events.sqlite3 was moved or deleted while it was in use; restart the service."
+    ]
+    flush(running)
+    assert sum(row[0] for row in counts(running.store).values()) == 4
+
+
 def test_a_restart_keeps_arms_and_exposures(saved: Callable[[str], Path], tmp_path: Path) -> None:
     more = Arms("spring", {"main": 0.5, "b": 0.5}, {"b": saved("ease")})
     before: dict[RawId, Any] = {}

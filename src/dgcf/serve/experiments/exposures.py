@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sqlite3
 import time
 
 from dgcf.ids import RawId
@@ -68,8 +67,9 @@ class Exposures:
         rows = [exposure for exposure in waiting.values() if _is_valid(exposure.user)]
         try:
             added = await asyncio.wrap_future(self._store.add_exposures(self._experiment, rows, change))
-        except (RequestError, sqlite3.Error) as problem:
-            self._waiting, self._change = {**self._waiting, **waiting}, change
+        except Exception as problem:  # of the disk or the database, which may come back
+            self._change = min(change, self._change) if self._waiting else change
+            self._waiting = {**self._waiting, **waiting}
             if not self._failing:
                 log.error("exposures cannot be stored: %s", problem)
             self._failing = True
