@@ -90,6 +90,14 @@ def test_rollbacks_go_further_back_and_to_a_version(one: Running) -> None:
         one(one.engine.rollback(17))
 
 
+def test_rollback_from_a_model_that_was_loaded_twice(one: Running) -> None:
+    assert [reload(one, 1), reload(one, 0)] == [2, 3]
+    sha256 = {row.version: row.sha256 for row in one.store.models()}
+    assert sha256[1] == sha256[3]
+    assert one(one.engine.rollback())["sha256"] == sha256[2]
+    assert one(one.engine.rollback())["sha256"] == sha256[1]
+
+
 def test_rollback_takes_the_position_of_the_events_along(one: Running) -> None:
     publish(one, 1)
     reload(one, 2)

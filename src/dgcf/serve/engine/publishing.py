@@ -71,19 +71,18 @@ class Publishing:
     def earlier(self, version: int | None) -> ModelRow:
         """Return the model that a rollback returns to: a ``version``, or the one before the present one.
 
-        The one before a rollback's model is the one before its first publication, so that rollbacks go further back.
+        The one before a rollback's model is the one before that model was published otherwise, so that rollbacks go
+        further back.
         """
         rows = self._store.models(MOST_ROWS, arm=self.arm)
-        present = rows[0] if rows else None
         if version is not None:
             row = next((row for row in rows if row.version == version), None)
             if row is None:
                 raise UnknownError(f"there is no model {version}; GET /v1/models lists them.")
         else:
-            first = [row for row in rows if present and row.sha256 == present.sha256 and row.origin != "rollback"]
-            before = min((row.version for row in first), default=present.version if present else 0)
-            older = (row for row in rows if row.version < before and row.origin != "rollback")
-            row = next(older, None)
+            others = [row for row in rows if row.origin != "rollback"]
+            place = next((place for place, row in enumerate(others) if row.sha256 == rows[0].sha256), len(others))
+            row = next((row for row in others[place:] if row.sha256 != rows[0].sha256), None)
             if row is None:
                 raise ModelRefusedError("there is no earlier model to return to; the present one stays.")
         if row.sha256 not in self.available():
