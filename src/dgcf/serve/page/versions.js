@@ -59,12 +59,12 @@ export class Versions {
   }
 }
 
-/** Return the version that the service rolls back to: the one before the first publication of the model it serves. */
+/** Return the version that the service rolls back to: another model, published before the served one, as its route does. */
 function beforeServed(rows) {
   const loaded = rows.filter((row) => row.origin !== "rollback" && armOf(row) === null);
   const served = servedIn(rows);
-  const first = served && (loaded.findLast((row) => row.sha256 === served.sha256) ?? served);
-  const before = first && loaded.find((row) => row.version < first.version);
+  const place = loaded.findIndex((row) => row.sha256 === served?.sha256);
+  const before = place < 0 ? null : loaded.slice(place).find((row) => row.sha256 !== served.sha256);
   return before?.available ? before : null;
 }
 
