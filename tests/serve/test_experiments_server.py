@@ -18,8 +18,10 @@ from dgcf.client import Client
 from dgcf.recommend import Recommender, load
 from dgcf.serve.experiments.shadow import overlap
 from dgcf.serve.experiments.statistics import difference
+from tests import postgres
 from tests.serve.models import small_model
 from tests.serve.service import ADMIN, READ, Service, bearer, tokens_file, wait_for
+from tests.serve.stores import new_schema
 
 WEIGHTS = {"main": 0.6, "b": 0.4}
 KINDS = ("view", "like", "purchase", "hide", "dislike")
@@ -181,6 +183,29 @@ def test_two_servers_assign_the_same_arms(model_file: Path, other: Path, tmp_pat
         arms = [[_arm(service, user) for user in users] for service in (one, two)]
     assert arms[0] == arms[1]
     assert set(arms[0]) == set(WEIGHTS)
+
+
+def test_servers_that_share_a_database_count_each_user_once(
+    model_file: Path, other: Path, tmp_path: Path, database: postgres.Server
+) -> None:
+    words, shared = options(tmp_path, other), {"DGCF_EVENTS_URL": new_schema(database.dsn)}
+    with (
+        Service(model_file, tmp_path / "one", *words, environment=shared) as one,
+        Service(model_file, tmp_path / "two", *words, environment=shared) as two,
+        one.client(ADMIN) as client,
+        two.client(ADMIN) as another,
+    ):
+        oracle = Oracle(one)
+        for oracle.service in (one, two, one):
+            for number in range(50):
+                oracle.expose(f"u{number:05d}")
+        _act(oracle, client)
+        results = check(client, oracle)
+        assert check(another, oracle) == results
+        for user in list(oracle.arms)[:5]:
+            another.forget_user(user)
+            del oracle.arms[user]
+        check(client, oracle)
 
 
 def _arm(service: Service, user: str) -> str:
