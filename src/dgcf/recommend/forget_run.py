@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dgcf.data import Dataset
 from dgcf.data import load as load_data
+from dgcf.data.dataset import ABOUT as DATASET_ABOUT
 from dgcf.data.forget import others
 from dgcf.data.forget import without_users as dataset_without
 from dgcf.data.paths import is_read
@@ -187,7 +188,9 @@ class RunFolder:
         source = run.source if self.data is None else str(self.data)
         own = (run.path / DATASET).is_dir() or forgetting.covers(source)
         if not own and present(self.main.loaded.users, users):
-            how = "delete their rows there" if is_read(source) else f"use `dgcf forget {source}` for it as well"
+            how = "delete their rows there" if is_read(source) else "a known dataset is never changed"
+            if (Path(source) / DATASET_ABOUT).is_file():
+                how = f"use `dgcf forget {source}` for it as well"
             sentences.append(f"{source}, which the run was trained on, still holds the users; {how}.")
         for sentence in sources({**self.main.loaded.record, "where": run.read_options.where}, users):
             if not (sentences and sentence.startswith(f"{source},")):
