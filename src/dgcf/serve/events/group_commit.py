@@ -133,7 +133,7 @@ class GroupCommit(ABC):
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Run the jobs in one transaction; if one fails by itself, run each in its own."""
         try:
-            results = self._transaction(lambda con: self._results(con, jobs))
+            results = self._write(jobs)
         except Exception as problem:
             self._fail(jobs, problem)
         else:
@@ -141,6 +141,10 @@ class GroupCommit(ABC):
                 self._clean(erase=True)
             for job, result in zip(jobs, results, strict=True):
                 job.future.set_result(result)
+
+    def _write(self, jobs: Sequence[Job]) -> list[Any]:
+        """Run the jobs in one transaction, and return their results."""
+        return self._transaction(lambda con: self._results(con, jobs))
 
     def _results(self, con: Any, jobs: Sequence[Job]) -> list[Any]:
         """Run the jobs in order, consecutive inserts together; return their results."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 
 from dgcf.serve.events import statements
 from dgcf.serve.events.address import Address
 from dgcf.serve.events.commits import Commits
-from dgcf.serve.events.group_commit import PURGED_AFTER, GroupCommit
+from dgcf.serve.events.group_commit import PURGED_AFTER, GroupCommit, Job
 from dgcf.serve.events.postgres.link import DatabaseConnection, Link, as_request_error
 from dgcf.serve.events.records import Event
 
 T = TypeVar("T")
-_BEGIN = "BEGIN; UPDATE counters SET value = value + 1 WHERE name = 'commits' RETURNING value"
+_NUMBER = "UPDATE counters SET value = value + 1 WHERE name = 'commits' RETURNING value"
 _INSERT = """
 WITH added AS (
     INSERT INTO events (digest, received, key, "user", item, kind, weight, time)
@@ -44,32 +44,28 @@ class DatabaseWriter(GroupCommit):
 
     def _transaction(self, function: Callable[[DatabaseConnection], T]) -> T:
         with self._link.use() as con:
-            begun = con.raw.execute(_BEGIN)
-            begun.nextset()
-            number = int(begun.fetchall()[0][0])
+            con.raw.execute("BEGIN")
+            number = con.raw.execute(_NUMBER)
             result = function(con)
             con.raw.execute("COMMIT")
-        self._commits.note(number)
+        self._commits.note(int(number.fetchall()[0][0]))
         return result
 
+    def _write(self, jobs: Sequence[Job]) -> list[Any]:
+        """Send a transaction of inserts in one piece, so that others wait for no message of this machine."""
+        if any(job.call is not None for job in jobs):
+            return super()._write(jobs)
+        batches = [job.events for job in jobs]
+        with self._link.use() as con, con.raw.pipeline():
+            con.raw.execute("BEGIN")
+            number = con.raw.execute(_NUMBER)
+            added = con.raw.execute(_INSERT, _columns(batches))
+            con.raw.execute("COMMIT")
+        self._commits.note(int(number.fetchall()[0][0]))
+        return _which_are_new(batches, added.fetchall())
+
     def _insert(self, con: DatabaseConnection, batches: Sequence[Sequence[Event]]) -> list[list[bool]]:
-        events = [event for batch in batches for event in batch]
-        if not events:
-            return [[] for _ in batches]
-        marks = [[statements.digest(event.key) for event in batch] for batch in batches]
-        columns = (
-            [mark for batch in marks for mark in batch],
-            [event.key for event in events],
-            [event.user for event in events],
-            [event.item for event in events],
-            [event.kind for event in events],
-            [event.weight for event in events],
-            [round(event.time * 1e6) for event in events],
-        )
-        added = con.raw.execute(_INSERT, [statements.now(), *columns]).fetchall()
-        if len(added) == len(events):
-            return [[True] * len(batch) for batch in batches]
-        return statements.which_are_new(marks, {bytes(mark) for (mark,) in added})
+        return _which_are_new(batches, con.raw.execute(_INSERT, _columns(batches)).fetchall())
 
     def _delete_old(self, now: int) -> int:
         """Begin to write only if there is something to delete, because others would wait and look for changes."""
@@ -91,3 +87,26 @@ class DatabaseWriter(GroupCommit):
 
     def _end(self) -> None:
         self._link.close()
+
+
+def _columns(batches: Sequence[Sequence[Event]]) -> list[Any]:
+    """Return the values of ``_INSERT``."""
+    events = [event for batch in batches for event in batch]
+    return [
+        statements.now(),
+        [statements.digest(event.key) for event in events],
+        [event.key for event in events],
+        [event.user for event in events],
+        [event.item for event in events],
+        [event.kind for event in events],
+        [event.weight for event in events],
+        [round(event.time * 1e6) for event in events],
+    ]
+
+
+def _which_are_new(batches: Sequence[Sequence[Event]], added: Sequence[Sequence[bytes]]) -> list[list[bool]]:
+    """Return for each event whether it is new, by the digests that were added."""
+    if len(added) == sum(len(batch) for batch in batches):
+        return [[True] * len(batch) for batch in batches]
+    marks = [[statements.digest(event.key) for event in batch] for batch in batches]
+    return statements.which_are_new(marks, {bytes(mark) for (mark,) in added})
