@@ -15,7 +15,7 @@ from dgcf.ids import RawId
 from dgcf.recommend import Recommender
 from dgcf.serve.engine.engine import Engine
 from dgcf.serve.errors import RequestError, UnknownError
-from dgcf.serve.events.records import POSITIVE
+from dgcf.serve.events.records import POSITIVE, Exposure
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.experiments.assignment import Assignment
 from dgcf.serve.experiments.shadow import MOST_WAITING, Shadow, overlap
@@ -274,3 +274,7 @@ def test_arms_of_other_data_are_refused(saved: Callable[[str], Path], tmp_path: 
     with pytest.raises(ConfigError, match=r"arm b.*other data.*train both on the same"):
         running(running.engine.start())
     running.__exit__()
+    running = Running(saved("dgcf"), tmp_path / "data", more=more)
+    running.store.add_exposures("spring", [Exposure("anna", "b", 1.0)], 0).result(10)  # it has begun before a reload
+    with running:
+        assert {running.recommend(user)["arm"] for user in users()} == {"main", "b"}

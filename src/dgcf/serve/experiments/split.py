@@ -13,7 +13,7 @@ from dgcf.ranking.arrays import Side
 from dgcf.serve.engine import Engine
 from dgcf.serve.engine.asks import Ask
 from dgcf.serve.errors import RequestError, UnknownError
-from dgcf.serve.events.records import MAIN
+from dgcf.serve.events.records import MAIN, POSITIVE
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.experiments.assignment import Assignment
 from dgcf.serve.experiments.exposures import Exposures
@@ -67,7 +67,7 @@ class SplitEngine(Engine):
             other = await _fingerprint(engine)
             if experiment is None or arm in self.settings.more.shadows or other == own:
                 continue
-            if await self._load(lambda: self.store.experiment_counts(experiment, ())):
+            if await self._load(lambda: self.store.experiment_counts(experiment, POSITIVE)):
                 log.warning("the model of the arm %s was trained on other data than the main one", arm)
                 continue
             raise ConfigError(
