@@ -45,6 +45,7 @@ LEFT_OUT = {
     "docs/experiments.md": 2,  # services
     "docs/export.md": 4,  # a database server, a model hub, MLflow
     "docs/reproduction.md": 2,  # hours on a GPU
+    "docs/scale.md": 1,  # several processes
     "docs/serving.md": 2,  # services, which run until they are stopped
     "docs/tuning.md": 1,  # MLflow, and servers that show what was tracked
 }
