@@ -14,7 +14,7 @@ from dgcf.errors import ConfigError
 from dgcf.serve.errors import NotReadyError
 from dgcf.serve.events import group_commit, statements
 from dgcf.serve.events.reader import PAGE
-from dgcf.serve.events.records import Event, Position
+from dgcf.serve.events.records import Event, Exposure, ItemRecord, Position
 from dgcf.serve.events.store import EventStore
 from tests.serve.stores import Where, blocked, session
 
@@ -107,6 +107,25 @@ def test_more_events_than_a_page_are_read_from_the_start(where: Where) -> None:
         store.remove("k3").result(10)
         assert len(store.changes(Position.START).events) == n - 1
         assert len(store.changes(Position(5, 1)).events) == n - 5
+
+
+def test_texts_are_stored_as_they_are_and_odd_ones_are_unknown(where: Where) -> None:
+    texts = ["%s", "%(name)s", "?", ":name", "it's", 'say "so"', "\\", "{}", "NULL", "ünï 😀", " "]
+    with EventStore.open(where) as store:
+        store.submit([Event(text, text, key=text) for text in texts]).result(10)
+        for text in texts:
+            assert [(event.user, event.item, event.key) for event in store.events_of(text)] == [(text, text, text)]
+            assert store.put_item(ItemRecord(text, text, {text: text})).result(10)
+            assert store.item(text) == ItemRecord(text, text, {text: text})
+        exposed = [Exposure(text, "main", 1.0) for text in texts]
+        assert store.add_exposures("one", exposed, store.changes(Position.START).position.change).result(10) == {
+            "main": len(texts)
+        }
+        assert all(store.is_exposed(text) for text in texts)
+        for text in ("\0", "a\0b"):
+            assert (store.events_of(text), store.item(text), store.is_exposed(text)) == ([], None, False)
+        assert [store.forget(text).result(10) for text in texts] == [1] * len(texts)
+        assert not any(store.is_exposed(text) for text in texts)
 
 
 # Several processes

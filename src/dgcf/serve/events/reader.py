@@ -123,7 +123,7 @@ class Reader(ABC):
 
     def is_exposed(self, user: str) -> bool:
         with self._reading() as con:
-            return bool(con.execute('SELECT count(*) FROM exposures WHERE "user" = ?', [user]).fetchone()[0])
+            return bool(self._rows(con, "arm", 'exposures WHERE "user" = ? LIMIT 1', user))
 
     def count(self) -> int:
         with self._reading() as con:

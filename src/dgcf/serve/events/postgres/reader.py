@@ -75,6 +75,8 @@ class DatabaseReader(Reader):
             con.raw.execute("COMMIT")
 
     def _rows(self, con: DatabaseConnection, columns: str, source: str, *values: Any) -> list[Any]:
+        if any(isinstance(value, str) and "\0" in value for value in values):
+            return []  # PostgreSQL takes no text with it, and so has none
         return con.execute(f"SELECT {columns} FROM {source}", values).fetchall()
 
     def _since(self, con: DatabaseConnection, position: Position, arm: str) -> dict[str, Any]:
