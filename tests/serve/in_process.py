@@ -19,6 +19,8 @@ from fastapi import FastAPI
 from dgcf.serve.engine import Engine
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.http.app import create_app
+from dgcf.serve.refresh.refresher import Refresher
+from dgcf.serve.server.log import Log
 from dgcf.serve.server.routes import choose, routes_of
 from dgcf.serve.settings import Limits, Settings
 
@@ -70,8 +72,14 @@ class InProcess:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.engine = self.run(self._engine())
+        self.refresher = Refresher(self.settings, self.store, self.engine.publishing, Log(2))
         self.app: FastAPI = create_app(
-            self.engine, self.store, self.settings, operations=lambda: FIGURES, metrics=lambda: b"dgcf_up 1\n"
+            self.engine,
+            self.store,
+            self.settings,
+            operations=lambda: FIGURES,
+            metrics=lambda: b"dgcf_up 1\n",
+            refresher=self.refresher,
         )
         self.document = Document(self.app)
 
@@ -85,6 +93,7 @@ class InProcess:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
 
     def close(self) -> None:
+        self.run(self.refresher.close())
         self.run(self.engine.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(SECONDS)

@@ -314,7 +314,7 @@ def test_failed_export_leaves_the_old_file(ask: Ask, tmp_path: Path, answer: Ans
 
 def test_both_clients_have_the_same_methods_with_the_same_signatures() -> None:
     names = {name for name in vars(client_calls) if name in dir(dgcf.Client) and not name.startswith("_")}
-    assert len(names) == 21
+    assert len(names) == 25
     for name in names:
         assert getattr(dgcf.Client, name) is getattr(dgcf.AsyncClient, name) is getattr(client_calls, name)
         assert getattr(dgcf.Client, name).__doc__

@@ -39,6 +39,11 @@ CALLS: dict[str, Callable[[], Call[Any]]] = {
     "export_events": lambda: calls.export_events("events.parquet", since=1),
     "model": calls.model,
     "reload": calls.reload,
+    "models": calls.models,
+    "rollback": lambda: calls.rollback(1),
+    "refresh": calls.refresh,
+    "refresh_state": calls.refresh_state,
+    "experiments": calls.experiments,
     "health": calls.health,
 }
 WITHOUT_ANSWER = {"delete_item", "remove_event", "export_events", "health"}

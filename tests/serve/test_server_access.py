@@ -42,7 +42,12 @@ CALLS = [
     ("GET", "/v1/model", None, 1),
     ("GET", "/v1/model/charts", None, 1),
     ("GET", "/v1/operations", None, 1),
+    ("GET", "/v1/models", None, 1),
+    ("GET", "/v1/experiments", None, 3),
     ("POST", "/v1/admin/reload", None, 3),
+    ("GET", "/v1/admin/refresh", None, 3),
+    ("POST", "/v1/admin/refresh", None, 3),
+    ("POST", "/v1/admin/rollback", {"version": 1}, 3),
 ]
 LIMITS = {"header_seconds": 1.0, "body_seconds": 1.0, "body_bytes": 20_000}
 
@@ -92,7 +97,7 @@ def test_without_tokens_only_the_admin_routes_are_off(open_service: Service) -> 
                 assert "no admin token is set" in reply.json()["detail"]
             else:
                 assert reply.status_code < 300, (path, reply.text)
-    assert off == ["/v1/events/export", "/v1/admin/reload"]
+    assert off == [path for _, path, _, rank in CALLS if rank == 3]
 
 
 def test_tokens_are_read_from_a_file_and_the_environment(model_file: Path, tmp_path: Path) -> None:
