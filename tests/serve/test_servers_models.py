@@ -95,6 +95,7 @@ def test_damaged_model_is_refused_and_not_kept(shared: SharedModels, bucket: dic
     assert list((tmp_path / "b").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_store_that_is_away_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with object_store() as environment:
         use(environment, monkeypatch)

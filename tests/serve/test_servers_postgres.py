@@ -198,9 +198,8 @@ def check_down(service: Service) -> None:
         assert service.get(path).status_code == 200, path
 
 
-def test_server_does_not_start_without_the_database(
-    model_file: Path, tmp_path: Path, own: postgres.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.slow
+def test_server_does_not_start_without_the_database(model_file: Path, tmp_path: Path, own: postgres.Server) -> None:
     own.stop()
     words = [sys.executable, "-m", "dgcf", "serve", str(model_file), "--data", str(tmp_path / "data"), "--port", "0"]
     done = subprocess.run(
