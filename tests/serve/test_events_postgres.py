@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -292,6 +293,12 @@ def test_url_that_cannot_be_read_is_refused_without_showing_it(url: str) -> None
         parse(url)
     assert "geheim" not in str(problem.value)
     assert "\n" not in str(problem.value)
+
+
+def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg.conninfo", None)
+    with pytest.raises(ConfigError, match=r"pip install 'dgcf\[postgres\]'"):
+        parse("postgresql:///shop")
 
 
 def test_places_of_the_url(tmp_path: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -114,6 +116,22 @@ def test_address_that_cannot_be_used_is_refused(where: str) -> None:
     with pytest.raises(ConfigError) as problem:
         shared_models(where)
     assert "geheim" not in str(problem.value)
+
+
+def test_missing_package_is_named_with_its_extra() -> None:
+    script = """
+import sys
+from dgcf.errors import ConfigError
+from dgcf.serve.engine.shared_models import shared_models
+sys.modules["s3fs"] = None
+try:
+    shared_models("s3://bucket/models")
+except ConfigError as problem:
+    print(problem)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert "pip install 'dgcf[s3]'" in done.stdout, done.stderr
+    assert done.stdout.count("\n") == 1
 
 
 @pytest.mark.slow
