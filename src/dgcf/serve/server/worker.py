@@ -20,6 +20,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI
+
 from dgcf.errors import DgcfError
 from dgcf.serve.engine import Engine
 from dgcf.serve.events.records import Event
@@ -105,26 +107,7 @@ class Worker:
         return store
 
     async def _serve(self, store: EventStore) -> int:
-        tally = BoardTally(self._board, self.slot, self.settings.arms)
-        self._engine = engine = engine_of(self.settings, store, tally)
-        metrics = Metrics(
-            self._board,
-            store.size,
-            store.count,
-            lambda: (engine.model_version, engine.model_loaded),
-            self.settings.more,
-            store,
-        )
-        self._refresher = Refresher(self.settings, store, engine.publishing, self.log)
-        app = create_app(
-            engine,
-            store,
-            self.settings,
-            operations=metrics.operations,
-            metrics=metrics.prometheus,
-            tally=tally,
-            refresher=self._refresher,
-        )
+        app, engine = self._application(store)
         guard = Guard(app, self.settings, self.slot, self.log, self._rate_limit())
         traced, end_traces = with_traces(guard, self.log)
         listener = Listener(guard, self._board, self.number, traced)
@@ -149,6 +132,30 @@ class Worker:
             ending.start()
             ending.join(TRACES_SECONDS)
         return 0
+
+    def _application(self, store: EventStore) -> tuple[FastAPI, Engine]:
+        """Return the application with its engine, and set what else the worker uses of it."""
+        tally = BoardTally(self._board, self.slot, self.settings.arms)
+        self._engine = engine = engine_of(self.settings, store, tally)
+        metrics = Metrics(
+            self._board,
+            store.size,
+            store.count,
+            lambda: (engine.model_version, engine.model_loaded),
+            self.settings.more,
+            store,
+        )
+        self._refresher = Refresher(self.settings, store, engine.publishing, self.log)
+        app = create_app(
+            engine,
+            store,
+            self.settings,
+            operations=metrics.operations,
+            metrics=metrics.prometheus,
+            tally=tally,
+            refresher=self._refresher,
+        )
+        return app, engine
 
     async def _start(self, engine: Engine) -> None:
         """Load the model, unless the service is stopped meanwhile."""
