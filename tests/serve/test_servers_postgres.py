@@ -100,13 +100,13 @@ def test_server_sees_its_own_events_at_once_and_those_of_others_within_a_second(
         for pid in first.workers():
             assert "geheim" not in Path(f"/proc/{pid}/cmdline").read_text() + Path(f"/proc/{pid}/environ").read_text()
         with first.client() as one:  # each request is a connection, so both workers answer
-            for number in range(20):
+            for number in range(10):
                 one.send_event(f"own {number}", "i00001")
                 assert first.get(f"/v1/recommend/own {number}").json()["source"] == "events"
-        times = [seconds_until_visible(first, second, number) for number in range(20)]
+        times = [seconds_until_visible(first, second, number) for number in range(8)]
         print(f"\nseen by another server after at most {max(times):.3f} s")
         assert max(times) < VISIBLE_SECONDS
-        assert first.get("/v1/operations").json()["events"]["stored"] == 40
+        assert first.get("/v1/operations").json()["events"]["stored"] == 18
         assert first.get("/v1/operations").json()["events"]["store_bytes"] > 0
         assert second.request("DELETE", "/v1/users/own 0").json()["events"] == 1
         wait_for(lambda: first.get("/v1/recommend/own 0").json()["source"] == "popular", VISIBLE_SECONDS)
