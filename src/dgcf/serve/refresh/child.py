@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dgcf.errors import DgcfError
-from dgcf.serve.refresh.process import beyond
+from dgcf.serve.refresh.process import beyond, tells_of_memory
 from dgcf.serve.server.process import environment
 
 LINE = 2**24
@@ -61,7 +61,10 @@ async def carry_out(
                 task.cancel()
             _kill(process.pid)
             await process.wait()
-        raise FailedError(_end(process.returncode, errors.fileno()))
+        text = _last_words(errors.fileno())
+        if tells_of_memory(text):  # the C library or the interpreter has given up
+            return {"result": "refused", "detail": beyond(memory)}
+        raise FailedError(_end(process.returncode, text))
 
 
 async def _talk(
@@ -106,10 +109,14 @@ def _too_long(timeout: float) -> str:
     )
 
 
-def _end(code: int | None, errors: int) -> str:
+def _last_words(errors: int) -> str:
+    """Return the end of what the process wrote to its standard error."""
+    size = os.fstat(errors).st_size
+    return os.pread(errors, _SHOWN, max(0, size - _SHOWN)).decode("utf-8", "replace").strip()
+
+
+def _end(code: int | None, text: str) -> str:
     """Return how the process ended, with the last line that it wrote."""
     how = f"with exit code {code}" if code is None or code >= 0 else f"by {signal.Signals(-code).name}"
-    size = os.fstat(errors).st_size
-    text = os.pread(errors, _SHOWN, max(0, size - _SHOWN)).decode("utf-8", "replace").strip()
     last = text.splitlines()[-1].strip() if text else ""
     return f"the process of the refresh ended {how}{f' ({last})' if last else ''}; the served model stays."

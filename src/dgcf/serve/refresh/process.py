@@ -40,6 +40,11 @@ def beyond(memory: int) -> str:
     )
 
 
+def tells_of_memory(text: str) -> bool:
+    """Return whether a message is one of a program that gets no more memory."""
+    return any(sign in text.lower() for sign in _SIGNS)
+
+
 def main() -> int:
     """Carry out the orders of the first line of the standard input."""
     orders = json.loads(sys.stdin.readline())
@@ -65,7 +70,7 @@ def _outcome(orders: dict[str, Any], memory: int) -> dict[str, Any]:
     except DgcfError as problem:
         return _refused(str(problem))
     except (MemoryError, RuntimeError, ImportError, OSError) as problem:
-        if isinstance(problem, MemoryError) or any(sign in str(problem).lower() for sign in _SIGNS):
+        if isinstance(problem, MemoryError) or tells_of_memory(str(problem)):
             return _refused(beyond(memory))
         raise
 
