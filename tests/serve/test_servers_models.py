@@ -179,6 +179,36 @@ def test_reload_at_one_server_is_followed_by_the_other(
 
 
 @pytest.mark.slow
+def test_refresh_and_rollback_at_one_server_are_followed_by_the_other(
+    database: postgres.Server, bucket: dict[str, str], tmp_path: Path, model_file: Path
+) -> None:
+    environment = {**bucket, "DGCF_EVENTS_URL": new_schema(database.dsn)}
+    words = ("--models", f"s3://{BUCKET}/refresh", "--tokens", str(tokens_file(tmp_path, "admin")))
+    with (
+        Service(model_file, tmp_path / "data-a", *words, environment=environment) as first,
+        Service(model_file, tmp_path / "data-b", *words, environment=environment) as second,
+    ):
+
+        def follow(version: int) -> None:
+            both = (first, second)
+            wait_for(lambda: all(one.get("/v1/model").json()["version"] == version for one in both), 5 * FOLLOW_SECONDS)
+            answers = [one.get("/v1/recommend/new").json() for one in both]
+            assert answers[0] == answers[1]
+
+        with first.client(ADMIN) as one:
+            for number in range(20):
+                one.send_event("new", f"i{number:05d}")
+        assert second.request("POST", "/v1/admin/refresh", token=ADMIN).status_code == 202
+        follow(2)
+        assert first.get("/v1/admin/refresh", token=ADMIN).json()["last"]["result"] == "published"
+        assert first.request("POST", "/v1/admin/rollback", token=ADMIN, json={}).json()["version"] == 3
+        follow(3)
+        rows = second.get("/v1/models", token=ADMIN).json()["models"]
+        assert [(row["version"], row["available"]) for row in rows] == [(3, True), (2, True), (1, True)]
+        assert rows[0]["sha256"] == rows[2]["sha256"]
+
+
+@pytest.mark.slow
 def test_server_without_shared_models_keeps_its_model_and_says_why(
     database: postgres.Server, tmp_path: Path, model_file: Path
 ) -> None:
