@@ -46,6 +46,7 @@ LEFT_OUT = {
     "docs/export.md": 4,  # a database server, a model hub, MLflow
     "docs/reproduction.md": 2,  # hours on a GPU
     "docs/scale.md": 1,  # several processes
+    "docs/servers.md": 2,  # PostgreSQL, an object store
     "docs/serving.md": 2,  # services, which run until they are stopped
     "docs/tuning.md": 1,  # MLflow, and servers that show what was tracked
 }
