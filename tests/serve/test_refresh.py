@@ -20,6 +20,7 @@ from dgcf.serve.events.export import write_liked
 from dgcf.serve.events.records import Event, ModelRow, RefreshRow
 from dgcf.serve.events.store import EventStore
 from dgcf.serve.refresh import check, learn, options
+from dgcf.serve.refresh.child import carry_out
 from dgcf.serve.refresh.refresher import Refresher, RunningError
 from dgcf.serve.refresh.schedule import RETRY_SECONDS, Present
 from dgcf.serve.server.log import Log
@@ -211,3 +212,22 @@ def test_without_torch_one_sentence_says_so(tmp_path: Path, monkeypatch: pytest.
             asyncio.run(refresher.demand())
         assert problem.value.status == 409
         assert store.refreshes() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [20, 60, 100, 200, 320])
+def test_too_little_memory_is_a_sentence(earlier: tuple[Path, Likes], tmp_path: Path, memory: int) -> None:
+    """However the process ends: by an exception, the C library, the interpreter or a crash of a library."""
+    with EventStore.open(tmp_path / "events.sqlite3") as store:
+        store.submit([Event(user, item, time=FIRST + n) for n, (user, item) in enumerate(earlier[1][:300])]).result(
+            WAIT
+        )
+        write_liked(store, tmp_path / "events.parquet", 0)
+    paths = {name: str(tmp_path / file) for name, file in (("events", "events.parquet"), ("out", "update.dgcf"))}
+    orders = {"base": str(earlier[0]), **paths, "forgotten": [], "margin": 0.02}
+    carried = carry_out(orders, tmp_path, memory=memory * 10**6, timeout=100, note=lambda step: None)
+    outcome = asyncio.run(carried)
+    assert outcome["result"] == "refused", outcome
+    assert outcome["detail"].endswith("raise --refresh-memory. The served model stays.")
+    assert "\n" not in outcome["detail"]
+    assert not (tmp_path / "update.dgcf").exists()

@@ -64,6 +64,9 @@ async def carry_out(
         text = _last_words(errors.fileno())
         if tells_of_memory(text):  # the C library or the interpreter has given up
             return {"result": "refused", "detail": beyond(memory)}
+        if (name := _crash(process.returncode)) is not None:
+            why = f"{name} ended the update, as it does where memory is short; it may be that {beyond(memory)}"
+            return {"result": "refused", "detail": why}
         raise FailedError(_end(process.returncode, text))
 
 
@@ -107,6 +110,12 @@ def _too_long(timeout: float) -> str:
         f"the refresh took longer than {timeout:,.0f} s, which is its limit; raise --refresh-timeout. The served model "
         "stays."
     )
+
+
+def _crash(code: int | None) -> str | None:
+    """Return the name of the signal of a crash, which a library that gets no more memory may end in; None without."""
+    crashes = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
+    return next((one.name for one in crashes if code == -one), None)
 
 
 def _last_words(errors: int) -> str:

@@ -24,7 +24,7 @@ NICENESS = 10
 KILLED_FIRST = 500
 """By how much the system prefers this process when it has to end one for want of memory."""
 NO_TORCH = "a refresh needs torch, which is not installed here; install it with: pip install torch."
-_SIGNS = ("alloc", "out of memory", "cannot allocate", "can't start new thread", "failed to map")
+_SIGNS = ("alloc", "out of memory", "cannot allocate", "can't start new thread", "failed to map", "cannot map")
 
 
 def without_torch() -> str | None:
