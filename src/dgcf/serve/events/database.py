@@ -49,7 +49,7 @@ def open_database(path: Path) -> None:
 def connect(path: Path, *, read: bool = False, create: bool = False, timeout: float = BUSY_SECONDS) -> FileConnection:
     """Return a connection that may be used by any thread, one at a time."""
     con = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}",
+        f"{path.absolute().as_uri()}?{_mode(path, create)}",
         uri=True,
         timeout=timeout,
         isolation_level=None,
@@ -84,6 +84,14 @@ def compact(con: sqlite3.Connection) -> None:
     if con.execute("SELECT value FROM counters WHERE name = 'erased'").fetchone()[0]:
         con.execute("VACUUM")
         con.execute("UPDATE counters SET value = 0 WHERE name = 'erased'")
+
+
+def _mode(path: Path, create: bool) -> str:
+    """Return how the file is opened; on a read-only disk without a log, since SQLite could not create one."""
+    log = path.with_name(f"{path.name}-wal")
+    if path.exists() and not log.exists() and os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "mode=ro&immutable=1"
+    return f"mode={'rwc' if create else 'rw'}"
 
 
 def _check_file(path: Path) -> None:
