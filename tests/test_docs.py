@@ -50,7 +50,15 @@ LEFT_OUT = {
     "docs/serving.md": 2,  # services, which run until they are stopped
     "docs/tuning.md": 1,  # MLflow, and servers that show what was tracked
 }
-SLOW = {"docs/experiments.md", "docs/training.md", "docs/tuning.md"}
+SLOW = {
+    "docs/composed.md",
+    "docs/evaluation.md",
+    "docs/experiments.md",
+    "docs/forget.md",
+    "docs/training.md",
+    "docs/tuning.md",
+    "docs/update.md",
+}
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,10 @@ def test_ease_is_trained_measured_and_explained(dgcf_json: Json, data: Path, tmp
     assert dgcf_json("train", "--resume", run)["test"] == answer["test"]
 
 
-@pytest.mark.parametrize("model", SOLVED)
+ONE_BY_ONE = [name if name == "ease" else pytest.param(name, marks=pytest.mark.slow) for name in SOLVED]
+
+
+@pytest.mark.parametrize("model", ONE_BY_ONE)
 def test_every_verb_accepts_every_solved_model(model: str, data: Path, tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
     answer = invoke("train", data, "--model", model, "--out", run)

@@ -62,6 +62,7 @@ def test_default_run_of_a_process_ends_with_one_line(dgcf: Any, data: Path, tmp_
     assert len(shown) == 1 + (first != "dgcf"), shown
 
 
+@pytest.mark.slow
 def test_better_baseline_is_recommended_with_its_command(data: Path, tmp_path: Path) -> None:
     words = ("train", data, "--model", "random", "--seeds", "2", "--baselines")
     *_, line, advice = text(*words, "--out", tmp_path / "text").splitlines()
@@ -92,6 +93,7 @@ def test_other_runs_are_not_compared(data: Path, tmp_path: Path, words: tuple[st
     assert "validation recall@20: " not in text("train", data, *words, "--device", "cpu", "--out", tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_file_of_settings_and_resume_are_compared_on_demand(data: Path, tmp_path: Path) -> None:
     (tmp_path / "file.toml").write_text('model = "bpr-mf"\npreset = "plain"\nepochs = 2\ndim = 4\n')
     run = tmp_path / "run"

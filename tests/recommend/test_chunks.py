@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -250,38 +249,6 @@ def test_full_disk_during_export_is_reported_in_one_sentence(fitted: Recommender
         export(fitted.snapshot, tmp_path / "out", kind)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_index_is_never_left_beside_ids_of_another(
-    fitted: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """faiss is not among the packages of the tests; what is tested is the order of the files."""
-    import types
-
-    class Index:
-        def __init__(self, dim: int) -> None:
-            self.dim = dim
-
-        def add(self, rows: Any) -> None:
-            self.rows = rows
-
-    fake = types.SimpleNamespace(
-        IndexFlatIP=Index, write_index=lambda index, path: Path(path).write_bytes(index.rows.tobytes())
-    )
-    monkeypatch.setitem(sys.modules, "faiss", fake)
-    target, ids = tmp_path / "items.faiss", tmp_path / "items.faiss.ids.json"
-    ids.write_text(json.dumps(list(fitted.snapshot.items)))  # as a killed export leaves it
-    export(fitted.snapshot, target)
-    assert target.exists()
-    with pytest.raises(DataError, match="exists already"):
-        export(fitted.snapshot, target)
-    target.unlink()
-    ids.write_text("mine")
-    with pytest.raises(DataError, match="exists already"):
-        export(fitted.snapshot, target)
-    assert ids.read_text() == "mine"
-    export(fitted.snapshot, target, overwrite=True)
-    assert json.loads(ids.read_text()) == list(fitted.snapshot.items)
 
 
 def test_sweep_deletes_chunks_of_finished_job_only(tmp_path: Path) -> None:

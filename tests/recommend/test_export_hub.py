@@ -83,6 +83,7 @@ def test_a_pushed_model_is_loaded_with_the_same_lists(
         assert items == fitted.recommend("u00004", 5)["item"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "token", "sentence"),
     [

@@ -131,7 +131,7 @@ def test_refresh_publishes_and_ends_in_one(store: EventStore) -> None:
     assert number == 1
     assert store.renew_refresh(number, "a", "update", 60).result(WAIT)
     (running,) = store.refreshes()
-    assert (running.step, running.ended, running.asked, running.holder) == ("update", None, "admin", "a")
+    assert (running.step, running.ended, running.cause, running.holder) == ("update", None, "admin", "a")
     assert not store.renew_refresh(number, "b", "check", 60).result(WAIT)
     model = NewModel("a", "x", "refresh", "{}", 12)
     assert store.end_refresh(number, "b", "published", "by another", model).result(WAIT) is None

@@ -24,7 +24,7 @@ EVENT = 'seq, key, "user", item, kind, weight, time'
 ITEM = "item, title, attributes, hidden, present"
 _MODEL = "version, sha256, path, published, arm, origin, card, learned"
 NEWEST_MODEL = "version, sha256, path, published, arm, origin, NULL, learned"
-_REFRESH = "id, holder, asked, started, ended, step, result, detail, version"
+_REFRESH = "id, holder, cause, started, ended, step, result, detail, version"
 
 
 class Reader(ABC):

@@ -179,12 +179,12 @@ class ModelRow(NamedTuple):
 class RefreshRow(NamedTuple):
     """A refresh of the model; times are seconds since 1970. ``ended`` is None as long as it runs.
 
-    ``asked``: "schedule" or "admin". ``version``: the model that it published.
+    ``cause``: "schedule" or "admin". ``version``: the model that it published.
     """
 
     id: int
     holder: str
-    asked: str
+    cause: str
     started: float
     ended: float | None
     step: str | None

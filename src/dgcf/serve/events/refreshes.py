@@ -28,7 +28,7 @@ def release_lease(con: Connection, name: str, holder: str) -> bool:
     return con.execute("DELETE FROM leases WHERE name = ? AND holder = ?", [name, holder]).rowcount > 0
 
 
-def begin(con: Connection, holder: str, asked: str, seconds: float, newest: int | None) -> int | None:
+def begin(con: Connection, holder: str, cause: str, seconds: float, newest: int | None) -> int | None:
     """Take the lease and record a new refresh; return its id, or None if another one runs.
 
     ``newest``: the id that the newest refresh has to have, 0 if there is none; None for any. Refreshes whose
@@ -40,7 +40,7 @@ def begin(con: Connection, holder: str, asked: str, seconds: float, newest: int 
     con.execute(
         "UPDATE refreshes SET ended = ?, step = NULL, result = 'failed', detail = ? WHERE ended IS NULL", [now(), LOST]
     )
-    return new_id(con, "refreshes", "id", ("holder", "asked", "started"), [holder, asked, now()])
+    return new_id(con, "refreshes", "id", ("holder", "cause", "started"), [holder, cause, now()])
 
 
 def renew(con: Connection, number: int, holder: str, step: str, seconds: float) -> bool:

@@ -129,14 +129,14 @@ class EventStore:
         return self._writer.call(lambda con: refreshes.release_lease(con, name, holder))
 
     def begin_refresh(
-        self, holder: str, asked: str, seconds: float, *, newest: int | None = None
+        self, holder: str, cause: str, seconds: float, *, newest: int | None = None
     ) -> Future[int | None]:
         """Take the lease of the refresh and record a new one; the result is its id, None if another one runs.
 
         ``newest``: the id that the newest refresh has to have, 0 if there is none; else the result is None as well.
         Refreshes whose holder has let the lease run out are recorded as failed.
         """
-        return self._writer.call(lambda con: refreshes.begin(con, holder, asked, seconds, newest))
+        return self._writer.call(lambda con: refreshes.begin(con, holder, cause, seconds, newest))
 
     def renew_refresh(self, number: int, holder: str, step: str, seconds: float) -> Future[bool]:
         """Renew the lease of a refresh and record its step; the result is False if it has lost its lease."""

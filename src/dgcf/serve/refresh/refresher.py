@@ -94,15 +94,15 @@ class Refresher:
             except (RequestError, sqlite3.Error) as problem:
                 self._log.write("refresh not begun", "error", error=str(problem))
 
-    async def _begin(self, asked: str, newest: int | None = None) -> int | None:
+    async def _begin(self, cause: str, newest: int | None = None) -> int | None:
         """Take the lease and begin; return the id of the refresh, or None if another one has it."""
         if self._running is not None and not self._running.done():
             return None
         holder = f"{self._holder}:{secrets.token_hex(4)}"
         lease = self.settings.refresh.lease
-        number = await asyncio.wrap_future(self.store.begin_refresh(holder, asked, lease, newest=newest))
+        number = await asyncio.wrap_future(self.store.begin_refresh(holder, cause, lease, newest=newest))
         if number is not None:
-            self._log.write("refresh begun", refresh=number, asked=asked)
+            self._log.write("refresh begun", refresh=number, cause=cause)
             self._running = asyncio.ensure_future(self._run(number, holder))
         return number
 

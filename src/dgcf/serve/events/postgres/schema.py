@@ -45,7 +45,7 @@ CREATE TABLE models (
 );
 CREATE TABLE leases (name text COLLATE "C" PRIMARY KEY, holder text NOT NULL, until bigint NOT NULL);
 CREATE TABLE refreshes (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, holder text NOT NULL, asked text NOT NULL,
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, holder text NOT NULL, cause text NOT NULL,
     started bigint NOT NULL, ended bigint, step text, result text, detail text, version bigint
 );
 CREATE TABLE exposures (
