@@ -43,14 +43,27 @@ def server(extension: str | None = None) -> Iterator[Server]:
     if binaries is None:
         pytest.skip(f"needs PostgreSQL{f' with the extension {extension}' if extension else ''}")
     folder = Path(tempfile.mkdtemp(prefix="dgcf-postgres-"))  # not tmp_path, whose parents another user cannot read
-    running = Server(binaries, folder / "data", _free_port(), _user())
     try:
+        running = Server(_readable(binaries, _user(), folder), folder / "data", _free_port(), _user())
         running.create()
-        running.start()
-        yield running
+        try:
+            running.start()
+            yield running
+        finally:
+            running.stop("immediate")
     finally:
-        running.stop("immediate")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _readable(binaries: Path, user: str | None, folder: Path) -> Path:
+    """Return programs that the user of the server can run: copied to ``folder`` where it cannot enter theirs."""
+    if user is None or all(parent.stat().st_mode & 0o001 for parent in binaries.parents):
+        return binaries
+    package = binaries.parents[1]  # of Python, with its libraries beside it
+    for part in (package, package.with_name(f"{package.name}.libs")):
+        if part.is_dir():
+            shutil.copytree(part, folder / part.name, symlinks=True)
+    return folder / package.name / binaries.relative_to(package)
 
 
 def installations() -> list[Path]:
