@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dgcf.errors import ConfigError
-from dgcf.recommend import Recommender
+from dgcf.recommend import Recommender, load
 from dgcf.recommend.card import model_card
 from dgcf.recommend.hub import Address, address_of, push
 
@@ -72,7 +72,7 @@ def test_a_pushed_model_is_loaded_with_the_same_lists(
     pushed = root / "acme" / "films" / result["commit"]
     assert {path.name for path in pushed.iterdir()} == {"README.md", "card.json", "recommender.dgcf"}
     assert (pushed / "recommender.dgcf").read_bytes() == model.read_bytes()
-    assert json.loads((pushed / "card.json").read_text()) == model_card(fitted)
+    assert json.loads((pushed / "card.json").read_text()) == model_card(load(model))
     front = yaml.safe_load((pushed / "README.md").read_text().split("---\n")[1])
     assert front["library_name"] == "dgcf"
     assert 'dgcf.load("hf://acme/films")' in (pushed / "README.md").read_text()
