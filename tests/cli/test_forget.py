@@ -282,7 +282,10 @@ def test_answer_is_a_table_and_sentences(odd_shop: Path, tmp_path: Path) -> None
         (("{model}", "u111"), "did you mean 'u1"),
         (("{model}", "u1", "nobody"), "no user 'nobody'"),
         (("{rows}", "u1"), "is not a recommender"),
-        (("{folder}", "u1"), "holds no run, recommender or dataset"),
+        (
+            ("{folder}", "u1"),
+            "expected a run folder, a saved recommender, a prepared dataset or the data folder of a service",
+        ),
         (("{folder}/nothing", "u1"), "does not exist"),
         (("{model}", "u1", "--service", "{data}"), "is not the data folder of a service"),
         (("{model}", "u1", "--data", "{rows}"), "--data is for a run folder"),

@@ -85,7 +85,13 @@ def test_nodes_are_dealt_out_evenly(entries: list[int], size: int) -> None:
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(entries)))
     sums = [sum(entries[node] for node in part) for part in parts]
     assert max(len(part) for part in parts) - min(len(part) for part in parts) <= 1
-    assert max(sums) - min(sums) <= 2 * max(entries)
+    assert max(sums) - min(sums) <= max(entries)
+
+
+def test_nodes_are_dealt_forth_and_back() -> None:
+    """Dealt always in the same order, the first process would have the larger node of every turn."""
+    entries = np.arange(400)
+    assert len({int(entries[part].sum()) for part in dealt(entries, 4)}) == 1
 
 
 # The command line

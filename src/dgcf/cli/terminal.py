@@ -26,6 +26,7 @@ from dgcf.text import printable_json, printable_line
 AsJson = Annotated[bool, Option("--json", help="Print the result as one JSON object on stdout.")]
 
 
+_process = ""  # of several processes, the number of one that is not the first
 out = console.PlainConsole()
 err = console.PlainConsole(stderr=True)
 
@@ -48,9 +49,11 @@ def notify(message: str) -> None:
     err.print(printable_line(message), soft_wrap=True)
 
 
-def be_silent() -> None:
-    """Show nothing but errors of this process: another process reports on the work that they share."""
+def be_silent(rank: int) -> None:
+    """Show nothing but errors of this process, by its number: the first one reports on the work that they share."""
+    global _process
     out.quiet = err.quiet = True
+    _process = f"process {rank}: "
 
 
 def warn(message: str) -> None:
@@ -164,7 +167,7 @@ def report(problem: BaseException, command: Any, arguments: Sequence[str]) -> in
     if failure.code == INTERRUPTED:
         notify(failure.message)
     else:
-        _label("error:", "red", failure.message)
+        _label("error:", "red", _process + failure.message)
     if "--json" in arguments and not silent and not isinstance(problem, ResultNotWrittenError):
         with contextlib.suppress(OSError):
             _print_json(failure.to_dict())

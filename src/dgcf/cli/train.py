@@ -106,9 +106,8 @@ def command(
     given = {**in_file, **parse_settings(settings or [])}
     world = context.with_resource(processes.processes(device))
     if not world.first:
-        be_silent()
-    mode = processes.mode_of(shard)
-    processes.refuse_several(world, seeds, on)
+        be_silent(world.rank)
+    mode = world.from_first(lambda: processes.checked(world, shard, seeds, on))
     options = train.Options(device, mask, save_every, tuple(track or []), training_progress, notify, world, mode)
     if resume is not None:
         _refuse_beside_resume(seeds, folder, on, read)

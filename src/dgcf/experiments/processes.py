@@ -84,17 +84,11 @@ def begun_before(folder: Path | None) -> Path | None:
     return None
 
 
-def mode_of(name: str) -> Mode:
-    """Return the mode of that name."""
-    if name not in MODES:
-        raise ConfigError(f"--shard is {name!r}, expected {' or '.join(MODES)}{did_you_mean(name, MODES) or '.'}")
-    return MODES[MODES.index(name)]
-
-
-def refuse_several(world: World, seeds: int, on: str | None) -> None:
-    """Refuse what takes more than one training."""
-    if world.size == 1:
-        return
-    if seeds > 1 or on not in (None, "train"):
+def checked(world: World, mode: str, seeds: int, on: str | None) -> Mode:
+    """Return the mode of that name; refuse an unknown one, and what takes more than one training."""
+    if mode not in MODES:
+        raise ConfigError(f"--shard is {mode!r}, expected {' or '.join(MODES)}{did_you_mean(mode, MODES) or '.'}")
+    if world.size > 1 and (seeds > 1 or on not in (None, "train")):
         what = "--seeds" if seeds > 1 else "--on everything"
         raise ConfigError(f"{what} takes several trainings, and several processes share one; start them one by one.")
+    return MODES[MODES.index(mode)]

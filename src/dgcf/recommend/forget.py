@@ -296,8 +296,11 @@ def open_target(path: Path, *, out: Path | None = None, data: Any = None, notify
         return DatasetFolder(path, out)
     if path.is_file() or (path / MANIFEST).is_file():
         return RecommenderFile(path, out)
-    what = "holds no run, recommender or dataset" if path.exists() else "does not exist"
-    raise DataError(f"{path} {what}; give one of these, or the data folder of a service.")
+    what = "holds none of these" if path.exists() else "does not exist"
+    raise DataError(
+        f"{path} {what}, expected a run folder, a saved recommender, a prepared dataset or the data folder of a "
+        "service; check the path."
+    )
 
 
 def link_or_copy(source: Path, target: Path) -> None:
